@@ -36,6 +36,9 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
         return noise * GAIN * stored.shape[-1] ** -0.5
     if name.endswith("bias"):
         return noise * BIAS_SPREAD
+    if name.endswith("A_log"):
+        # Its initial value is random. Some rates forget within a few rows, others remember all of them.
+        return 2.0 * noise - 2.0
     return stored + noise * NORM_SPREAD
 
 

@@ -116,10 +116,20 @@ def greedy(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) 
     }
 
 
+def hidden_states(
+    model: torch.nn.Module, prompt: list[int], states: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, ...]:
+    """Return the embeddings and the output of each layer; Mamba 2 returns no embeddings, and the last layer twice."""
+    if model.config.model_type != "mamba2":
+        return states
+    embeddings = model.get_input_embeddings()(torch.tensor([prompt]))
+    return (embeddings, *(state.to(embeddings.dtype) for state in (*states[:-2], states[-1])))
+
+
 def prompt_tensors(model: torch.nn.Module, prompt: list[int], steps: int, cached: bool) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
     output = model(input_ids=torch.tensor([prompt]), output_hidden_states=True, use_cache=False)
-    hidden = torch.cat(output.hidden_states)
+    hidden = torch.cat(hidden_states(model, prompt, output.hidden_states))
     return {"hidden": hidden, "logits": output.logits[0]} | greedy(model, prompt, steps, cached)
 
 

@@ -76,6 +76,10 @@ SWITCHES = (
     "attention_k_eq_v",
     "use_sandwich_norm",
     "use_attention_gate",
+    "mamba_conv_bias",
+    "mamba_proj_bias",
+    "use_conv_bias",
+    "projectors_bias",
 )
 """Flags that differ from their default at random."""
 
@@ -182,8 +186,8 @@ def inner_size(draw: Draw) -> int:
     return 8 * pick(draw, range(3, 16))
 
 
-def rope(old: Values, draw: Draw, head_size: int) -> Values:
-    """Return a drawn form of the object `rope_parameters`."""
+def rope(old: Values, draw: Draw, head_size: int, latent_head: bool = False) -> Values:  # noqa: FBT001, FBT002
+    """Return a drawn form of the object `rope_parameters`, of latent attention or of another one."""
     if any(isinstance(value, dict) for value in old.values()):
         return {kind: rope(value, draw, head_size) if isinstance(value, dict) else value for kind, value in old.items()}
     if not old:
@@ -206,6 +210,10 @@ def rope(old: Values, draw: Draw, head_size: int) -> Values:
     if kind == "yarn":
         new |= {"beta_fast": 32.0, "beta_slow": 1.0} if draw.random() < 0.5 else {"attention_factor": 1.1}
         new |= {"truncate": old["truncate"]} if "truncate" in old else {}
+    if kind == "yarn" and latent_head and "attention_factor" not in new and draw.random() < 0.7:
+        # The first scale is that of rotated components, the second one that of scores; published ones are equal.
+        of_all = pick(draw, (1.0, 0.707))
+        new |= {"mscale": pick(draw, (of_all, 1.0)), "mscale_all_dim": of_all}
     if "llama_4_scaling_beta" in old:
         new["llama_4_scaling_beta"] = pick(draw, (0.1, 0.4))
         if "attention_factor" not in new:
@@ -291,6 +299,8 @@ def shrunk(family: str, old: Values, draw: Draw, multiple: bool) -> Values:
         new["rope_theta"] = table["rope_theta"]
     if "qk_rope_head_dim" in old:
         latent(new, shape, draw)
+        if isinstance(table, dict) and not any(isinstance(value, dict) for value in table.values()):
+            new["rope_parameters"] = rope(old["rope_parameters"], draw, shape.head_size, latent_head=True)
     if family in ADJUST:
         ADJUST[family](new, shape, draw)
     return new
@@ -299,29 +309,80 @@ def shrunk(family: str, old: Values, draw: Draw, multiple: bool) -> Values:
 Adjustment = Callable[[Values, Shape, Draw], None]
 
 
-def latent(values: Values, shape: Shape, _draw: Draw) -> None:
+def latent(values: Values, shape: Shape, draw: Draw) -> None:
     """Latent attention has as many KV heads as heads, and `head_dim` is the rotated part."""
     values["num_key_value_heads"] = shape.heads
+    values |= {
+        "kv_lora_rank": pick(draw, (12, 24, 32)),
+        "qk_nope_head_dim": pick(draw, (6, 16)),
+        "qk_rope_head_dim": pick(draw, (8, 12)),
+        "v_head_dim": pick(draw, (10, 16)),
+    }
+    if values.get("q_lora_rank") is not None or draw.random() < 0.3:  # noqa: PLR2004
+        values["q_lora_rank"] = pick(draw, (None, 20, 24)) if draw.random() < 0.5 else 24
+    if "rope_interleave" in values:
+        values["rope_interleave"] = bool(draw.random() < 0.6)
     if "qk_head_dim" in values:
         values["qk_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
     if values.get("head_dim") is not None:
         values["head_dim"] = values["qk_rope_head_dim"]
 
 
-def mamba2_heads(values: Values, shape: Shape, _draw: Draw) -> None:
-    """The heads of Mamba-2 divide its inner size, which is twice the width."""
+def mamba2_heads(values: Values, shape: Shape, draw: Draw) -> None:
+    """The heads of Mamba-2 divide its inner size, which is twice the width, and form groups."""
     names = {"mamba_n_heads": "mamba_d_head", "mamba_num_heads": "mamba_head_dim", "num_heads": "head_dim"}
     for heads, size in names.items():
         if heads in values and size in values:
             values |= {heads: 4, size: shape.width // 2}
     if "mamba_d_ssm" in values:
         values["mamba_d_ssm"] = 2 * shape.width
+    for key in ("mamba_n_groups", "n_groups"):
+        if key in values:
+            values[key] = pick(draw, (1, 2))
+    for key in ("mamba_d_state", "ssm_state_size", "state_size"):
+        if key in values:
+            values[key] = pick(draw, (8, 16, 48))
+    for key in ("mamba_d_conv", "conv_kernel"):
+        if key in values:
+            values[key] = pick(draw, (2, 4, 4))
+    if draw.random() < FLIPPED:
+        values["time_step_limit"] = pick(draw, ([0.0, 0.5], [0.25, 2.0]))
 
 
-def mamba2_groups(values: Values, shape: Shape, draw: Draw) -> None:
-    """As other models with Mamba-2; the heads form groups."""
+def granitemoehybrid(values: Values, shape: Shape, draw: Draw) -> None:
+    """Granite 4 has attention in some layers, which small models rotate, and experts or none."""
     mamba2_heads(values, shape, draw)
-    values["n_groups"] = pick(draw, (1, 2))
+    values["layer_types"] = cut(["linear_attention", "full_attention"], draw, shape.layers)
+    values["position_embedding_type"] = pick(draw, (None, "nope", "rope"))
+    if draw.random() < 0.3:
+        values["num_local_experts"] = 0
+    if draw.random() < 0.2:
+        values["layer_types"] = ["full_attention"] * shape.layers
+
+
+def bamba(values: Values, shape: Shape, draw: Draw) -> None:
+    """Bamba names the layers with attention."""
+    mamba2_heads(values, shape, draw)
+    values["attn_layer_indices"] = sorted({int(draw.integers(shape.layers)) for _ in range(2)})
+
+
+def falcon_h1(values: Values, shape: Shape, draw: Draw) -> None:
+    """Falcon-H1 has a factor for each part, and sometimes a norm of groups."""
+    mamba2_heads(values, shape, draw)
+    values |= {"mlp_multipliers": [pick(draw, (0.5, 1.0, 1.5)) for _ in range(2)]}
+    values |= {"ssm_multipliers": [pick(draw, (0.5, 1.0, 1.5)) for _ in range(5)]}
+    for part in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out", "lm_head"):
+        values[f"{part}_multiplier"] = pick(draw, (0.5, 1.0, 1.5))
+    values |= {"mamba_rms_norm": bool(draw.integers(2)), "mamba_norm_before_gate": bool(draw.integers(2))}
+
+
+def nemotron_h(values: Values, shape: Shape, draw: Draw) -> None:
+    """A layer of Nemotron-H has one part; experts may run on narrower rows."""
+    mamba2_heads(values, shape, draw)
+    shape.layers = pick(draw, (4, 5, 6))
+    values["layers_block_type"] = cut(["linear_attention", "full_attention", "mlp", "moe"], draw, shape.layers)
+    values["moe_latent_size"] = pick(draw, (None, 24))
+    values.pop("num_hidden_layers", None)
 
 
 def zamba2(values: Values, shape: Shape, _draw: Draw) -> None:
@@ -510,6 +571,28 @@ def sparse_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["mlp_only_layers"] = [i for i in range(shape.layers) if draw.random() < 0.2]
 
 
+def delta_rule(values: Values, shape: Shape, draw: Draw) -> None:
+    """Heads of values share those of keys, and layers of both kinds are in any order."""
+    keys = pick(draw, (1, 2, 3))
+    values |= {"linear_num_key_heads": keys, "linear_num_value_heads": keys * pick(draw, (1, 2, 3))}
+    values |= {"linear_key_head_dim": pick(draw, (8, 16, 24, 32)), "linear_value_head_dim": pick(draw, (8, 16, 40, 64))}
+    values["linear_conv_kernel_dim"] = pick(draw, (2, 3, 4, 5))
+    values["layer_types"] = cut(["full_attention", "linear_attention"], draw, shape.layers)
+    if "decoder_sparse_step" in values:
+        sparse_layers(values, shape, draw)
+
+
+def olmo_hybrid(values: Values, shape: Shape, draw: Draw) -> None:
+    """Published models of OLMo Hybrid do not rotate. transformers saves the convolution of queries, keys and values in
+    three equal parts, so these have equal sizes."""
+    delta_rule(values, shape, draw)
+    values["linear_num_value_heads"] = values["linear_num_key_heads"]
+    values["linear_value_head_dim"] = values["linear_key_head_dim"]
+    values["linear_allow_neg_eigval"] = bool(draw.integers(2))
+    if draw.random() < 0.5:
+        values["rope_parameters"] = {"rope_type": "default", "rope_theta": None}
+
+
 def exaone4(values: Values, shape: Shape, draw: Draw) -> None:
     """Small models of EXAONE 4 have no window, large ones have both kinds of layers."""
     no_window(values, shape, draw)
@@ -527,6 +610,27 @@ def mistral4(values: Values, _shape: Shape, _draw: Draw) -> None:
     """Half of a head of Mistral 4 is rotated."""
     values |= {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "qk_head_dim": 16, "head_dim": 16}
     values["rope_parameters"]["partial_rotary_factor"] = 0.5
+
+
+def deepseek_v2(values: Values, shape: Shape, draw: Draw) -> None:
+    """Groups of experts, which are chosen by their best expert only if the configuration says so."""
+    groups = pick(draw, (None, 1, 2))
+    used = 2 if shape.used > 1 else 1
+    values |= {"n_group": groups, "topk_group": groups and 1, "num_experts_per_tok": used, "norm_topk_prob": False}
+    values |= {"topk_method": pick(draw, ("greedy", "group_limited_greedy" if groups else "greedy"))}
+    values |= {"n_routed_experts": pick(draw, (4, 8))}
+
+
+def mlp_kinds(values: Values, shape: Shape, draw: Draw) -> None:
+    """Each layer is dense or has experts, and at least one has them."""
+    kinds = [pick(draw, ("dense", "sparse")) for _ in range(shape.layers - 1)]
+    values["mlp_layer_types"] = [*kinds, "sparse"]
+
+
+def axk1(values: Values, shape: Shape, draw: Draw) -> None:
+    """Queries always have a latent."""
+    mlp_kinds(values, shape, draw)
+    values["q_lora_rank"] = values["q_lora_rank"] or 20
 
 
 def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
@@ -549,14 +653,17 @@ NEEDS_HEAD_SIZE = {"ministral", "hunyuan_v1_dense", "hunyuan_v1_moe"}
 
 ADJUST: dict[str, Adjustment] = {
     "apertus1p5_text": set_to(output_vocab_size=None),
-    "bamba": mamba2_heads,
+    "bamba": bamba,
     "cohere_compass_text": two_rope_kinds,
     "diffllama": even_kv_heads,
+    "axk1": axk1,
+    "deepseek_v2": deepseek_v2,
     "dory": dory,
+    "glm4_moe_lite": mlp_kinds,
     "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,
-    "falcon_h1": mamba2_heads,
+    "falcon_h1": falcon_h1,
     "exaone4": exaone4,
     "falcon": falcon,
     "flint": sparse_layers,
@@ -565,22 +672,26 @@ ADJUST: dict[str, Adjustment] = {
     "gemma4_unified_text": gemma4,
     "granite_swa": swa_theta,
     "granitemoe_swa": swa_theta,
-    "granitemoehybrid": mamba2_heads,
+    "granitemoehybrid": granitemoehybrid,
     "hy_v4": hy_v4,
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,
     "lfm3": lfm3,
     "llama4_text": llama4,
-    "mamba2": mamba2_groups,
+    "mamba2": mamba2_heads,
     "mimo_v2_flash": mimo,
     "mistral4": mistral4,
     "muse_glimmer_text": muse_glimmer_theta,
-    "nemotron_h": mamba2_groups,
+    "nemotron_h": nemotron_h,
     "opt": set_to(dropout=0.0),
+    "olmo_hybrid": olmo_hybrid,
     "phimoe": phimoe,
     "qwen2_moe": sparse_layers,
+    "qwen3_5_moe_text": delta_rule,
+    "qwen3_5_text": delta_rule,
     "qwen3_moe": sparse_layers,
+    "qwen3_next": delta_rule,
     "recurrent_gemma": recurrent_gemma,
     "qwen4_exp_text": set_to(
         indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16, indexer_compress_ratio=2

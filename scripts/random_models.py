@@ -46,6 +46,11 @@ from safetensors.torch import save_file
 PROMPT_TOKENS = 40
 """More than most windows."""
 
+LONG_PROMPT_TOKENS = 150
+"""The prompt of half of the models that carry values: they cross two ends of blocks of state."""
+
+WITH_STATE = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
+
 GREEDY_TOKENS = 4
 
 SAMPLE = ("llama", "gemma3_text", "qwen3_moe", "gpt2", "granite", "lfm2", "mixtral", "cohere")
@@ -72,9 +77,29 @@ def experts_by_step(values: Values) -> list[int]:
 
 PLAIN_ROPE = {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 10000.0}
 
+def equal_scales(values: Values) -> float | None:
+    """Return the scale of rotated components that llama.cpp assumes: that of all components."""
+    return values["rope_parameters"].get("mscale_all_dim")
+
+
+LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
+
+PUBLISHED: dict[str, Values] = {
+    "deepseek_v2": {"scoring_func": "softmax"},
+    "deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+}
+"""Keys that published models of a family have, although transformers does not save them; llama.cpp's converter reads
+them."""
+
 GGUF_DROPS: dict[str, Values] = {
     "cohere": {"rope_parameters.rope_type": "default"},
     "cohere2": {"rope_parameters.rope_type": "default"},
+    "deepseek_v2": {
+        "attention_bias": False,
+        "rope_parameters.mscale": equal_scales,
+        "topk_method": lambda values: values["topk_method"] if (values["n_group"] or 1) == 1 else "group_limited_greedy",
+    },
+    "deepseek_v3": LATENT,
     "gemma": PLAIN_ROPE,
     "gemma2": {
         **PLAIN_ROPE,
@@ -84,6 +109,7 @@ GGUF_DROPS: dict[str, Values] = {
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
+    "lfm2_moe": {"routed_scaling_factor": 1.0, "norm_topk_prob": True},
     "llama4_text": {
         "attention_chunk_size": 8192,
         "floor_scale": 8192,
@@ -103,6 +129,7 @@ GGUF_DROPS: dict[str, Values] = {
     "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
     "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
     "stablelm": PLAIN_ROPE,
+    "youtu": LATENT,
 }
 """Facts that llama.cpp's converter (package llama-cpp-python) does not write, by family, each with the value for which the
 file stands: the one of all published models, or a function of the configuration. A model with another value is
@@ -143,6 +170,9 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
         return noise * GAIN * (stored[0].numel() if stored.dim() == 2 else stored.shape[-1]) ** -0.5
     if "sink" in name:
         return noise
+    if name.endswith("A_log"):
+        # Rates that forget within a few rows, and others that remember all of them.
+        return 2.0 * noise - 2.0
     spread = BIAS_SPREAD if "bias" in name or "correction" in name else NORM_SPREAD
     return stored.float() + noise * spread
 
@@ -159,6 +189,8 @@ def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int, 
             tensor.copy_(weight(name, tensor, generator).to(torch.bfloat16))
     model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED.get(config.model_type, {}), indent=2))
     if draw.random() < 0.5:
         in_old_style(folder / "config.json")
 
@@ -182,7 +214,10 @@ def in_old_style(path: Path) -> None:
 @torch.inference_mode()
 def write_golden(folder: Path, config: transformers.PreTrainedConfig, precisions: list[str], draw: Draw) -> None:
     """Write a golden file with one random prompt."""
-    prompt = draw.integers(3, VOCABULARY, size=PROMPT_TOKENS).tolist()
+    kinds = getattr(config, "layer_types", None) or ()
+    carries = config.model_type in WITH_STATE or any("linear" in kind for kind in kinds)
+    length = LONG_PROMPT_TOKENS if carries and draw.random() < 0.5 else PROMPT_TOKENS
+    prompt = draw.integers(3, VOCABULARY, size=length).tolist()
     golden = {"p0.input_ids": torch.tensor(prompt, dtype=torch.int32)}
     for precision in precisions:
         model = model_class(config).from_pretrained(

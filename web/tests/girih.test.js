@@ -1,30 +1,11 @@
 // The page as girih serves it, with the built-in model. `GIRIH_BIN` names the program.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { accessibilityFaults, button, openPage, picture, replied, say, startBrowser } from './browser.js';
-
-const GIRIH = process.env.GIRIH_BIN;
-const options = { skip: GIRIH ? false : 'GIRIH_BIN is not set' };
-
-/** Starts `girih serve MODEL` and resolves to its address and a function that ends it. */
-function serve(model, ...args) {
-  const server = spawn(GIRIH, ['serve', model, '--port', '0', ...args]);
-  let printed = '';
-  return new Promise((resolve, reject) => {
-    const read = (bytes) => {
-      printed += bytes;
-      const address = printed.match(/http:\/\/[\d.]+:\d+/);
-      if (address) resolve({ url: `${address[0]}/`, end: () => server.kill() });
-    };
-    server.stdout.on('data', read);
-    server.stderr.on('data', read);
-    server.on('exit', (code) => reject(new Error(`girih serve exited with ${code}: ${printed}`)));
-  });
-}
+import { GIRIH, options, serve } from './girih-server.js';
 
 /** A folder with the files of the built-in model, and `template` as its chat template. */
 function modelFolder(template) {

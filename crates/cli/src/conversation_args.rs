@@ -1,10 +1,11 @@
 //! The options of a conversation: what its chat template gets besides the messages.
 
 use clap::Args;
-use girih::{Model, ReplyStyle};
+use girih::Model;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
+use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
 
 /// The variable that switches thinking off in the templates of models that think.
@@ -19,9 +20,8 @@ pub struct ConversationArgs {
     /// Let the model answer without thinking, if its chat template can, and do not show thinking.
     #[arg(long)]
     pub no_think: bool,
-    /// Style of thinking and tool calls in replies: muse-glimmer, gpt-oss, mistral, seed-oss, minimax, qwen3-coder, glm, phi4, granite, nemotron, hunyuan, lfm2, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
-    #[arg(long, value_name = "NAME", value_parser = style)]
-    pub reply_style: Option<ReplyStyle>,
+    #[command(flatten)]
+    pub template: TemplateArgs,
     /// Neither read nor store the lines that are typed in a chat.
     #[arg(long)]
     pub no_history: bool,
@@ -29,7 +29,8 @@ pub struct ConversationArgs {
 
 impl ConversationArgs {
     /// The options that have no effect without a chat template.
-    pub const OF_TEMPLATES: [&'static str; 4] = ["system", "no-think", "reply-style", "tools"];
+    pub const OF_TEMPLATES: [&'static str; 5] =
+        ["system", "no-think", "chat-template", "reply-style", "tools"];
 
     /// The variables of the chat template. If --no-think is `typed`, it is an error that the
     /// template knows no thinking.
@@ -53,9 +54,4 @@ impl ConversationArgs {
         }
         Ok(variables)
     }
-}
-
-/// Parses the name of a style.
-fn style(name: &str) -> std::result::Result<ReplyStyle, String> {
-    ReplyStyle::named(name).map_err(|error| error.to_string())
 }

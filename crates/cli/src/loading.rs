@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use girih::{
-    BUILT_IN, BUILT_IN_TEMPLATE, DefaultRounding, Engine, Model, OpenOptions, Plan, Progress, ReplyStyle,
-    RunOptions, Session, SyncProcess, TemplateProcess,
+    BUILT_IN, BUILT_IN_TEMPLATE, DefaultRounding, Engine, Model, OpenOptions, Plan, Progress, RunOptions,
+    Session, SyncProcess, TemplateProcess,
 };
 use girih_hub::HubEnv;
 use girih_model::arch::ArchOptions;
@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
+use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
 
 /// The hidden command of the process that waits for the disk.
@@ -62,26 +63,51 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
     open_with(name, arch, open_options()?)
 }
 
-/// Opens the model of this name for replies in a style; without one, the chat template tells it.
+/// Opens the model of this name for replies, with its own chat template or another one.
 ///
 /// # Errors
-/// As [`open`].
-pub fn open_for_replies(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle>) -> Result<Model> {
-    open_with(name, arch, OpenOptions { reply_style, ..open_options()? })
+/// As [`open`], and when the file of the template cannot be read.
+pub fn open_for_replies(name: &str, arch: &ArchArgs, template: &TemplateArgs) -> Result<Model> {
+    open_with(name, arch, with_template(template, open_options()?)?)
 }
 
 /// As [`open_for_replies`]. The built-in model, which has no chat template, gets one that continues
 /// a story.
 ///
 /// # Errors
-/// As [`open`].
-pub fn open_for_chat(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle>) -> Result<Model> {
-    let model = open_for_replies(name, arch, reply_style)?;
-    if model.name() != BUILT_IN {
+/// As [`open_for_replies`].
+pub fn open_for_chat(name: &str, arch: &ArchArgs, template: &TemplateArgs) -> Result<Model> {
+    let model = open_for_replies(name, arch, template)?;
+    if model.name() != BUILT_IN || template.has_template() {
         return Ok(model);
     }
-    let template = Some(BUILT_IN_TEMPLATE.to_owned());
-    open_with(name, arch, OpenOptions { chat_template: template, reply_style, ..open_options()? })
+    open_with(
+        name,
+        arch,
+        OpenOptions { chat_template: built_in_template(), ..with_template(template, open_options()?)? },
+    )
+}
+
+/// The options for a server's model from `source`, as [`open_for_chat`] opens it.
+///
+/// # Errors
+/// When a description or the template cannot be read, or as [`open_options`].
+pub fn open_options_for_chat(source: &str, arch: &ArchArgs, template: &TemplateArgs) -> Result<OpenOptions> {
+    let mut options = with_template(template, open_options_with(arch)?)?;
+    if source == BUILT_IN && !template.has_template() {
+        options.chat_template = built_in_template();
+    }
+    Ok(options)
+}
+
+/// The template that continues a story.
+fn built_in_template() -> Option<String> {
+    Some(BUILT_IN_TEMPLATE.to_owned())
+}
+
+/// The options with the chat template and the style of replies that the user has chosen.
+fn with_template(template: &TemplateArgs, options: OpenOptions) -> Result<OpenOptions> {
+    Ok(OpenOptions { chat_template: template.source()?, reply_style: template.reply_style, ..options })
 }
 
 /// As [`open_options`], with the architectures of `arch` before girih's own.

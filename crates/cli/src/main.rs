@@ -33,6 +33,7 @@ mod sandbox;
 mod server_args;
 mod settings;
 mod short_name;
+mod template_args;
 mod typed_history;
 mod typed_options;
 mod visible;

@@ -1,16 +1,19 @@
 //! The options of a server's safety and of what it tells of its work.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use girih_serve::ServeOptions;
+use girih_serve::access::ApiKeys;
 use girih_serve::observe::{AccessLog, MetricsCompat, TraceCollector};
 use girih_serve::parameters::UnknownParameters;
 
 use crate::error::Result;
 use crate::output::print_note;
+use crate::typed_options::TypedOptions;
 
 /// Who may call a server, and what it tells of its work.
 #[derive(Debug, Clone, Args)]
@@ -19,12 +22,21 @@ pub struct ServerArgs {
     /// read it.
     #[arg(long, value_name = "FILE")]
     api_keys: Option<PathBuf>,
+    /// API key, KEY or NAME:KEY, that clients must send; other users of this machine can read it unless
+    /// GIRIH_API_KEY sets it. May be repeated.
+    // Help shows no value that the configuration file sets.
+    #[arg(long, value_name = "KEY", hide_default_value = true)]
+    api_key: Vec<OsString>,
     /// Allow an address that other machines can reach, without --api-keys.
     #[arg(long)]
     i_know_it_is_open: bool,
     /// Accept this Host header besides the server's own address; without a port, any port. May be repeated.
     #[arg(long, value_name = "NAME[:PORT]")]
     allowed_host: Vec<String>,
+    /// Let pages of this origin call the server from a browser, such as http://localhost:3000 or
+    /// app://obsidian.md; '*' is every page and needs API keys. May be repeated.
+    #[arg(long, value_name = "URL")]
+    allowed_origin: Vec<String>,
     /// PEM file with the server's certificate and those that sign it: serve TLS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -76,13 +88,14 @@ impl ServerArgs {
     /// `options` with these.
     ///
     /// # Errors
-    /// When the collector of traces cannot be used.
+    /// When the file of keys cannot be read, a key is none, or the collector of traces cannot be used.
     pub fn applied(&self, options: ServeOptions) -> Result<ServeOptions> {
         let log = self.access_log.then(|| AccessLog::new(io::stderr(), self.log_prompts));
         Ok(ServeOptions {
-            api_keys: self.api_keys.clone(),
+            api_keys: ApiKeys::of(self.api_keys.as_deref(), &self.api_key)?,
             is_known_to_be_open: self.i_know_it_is_open,
             allowed_hosts: self.allowed_host.clone(),
+            allowed_origins: self.allowed_origin.clone(),
             tls: self.tls_cert.clone().zip(self.tls_key.clone()),
             metrics_compat: self.metrics_compat.map(|CompatName::Vllm| MetricsCompat::Vllm),
             access_log: log,
@@ -107,8 +120,8 @@ impl ServerArgs {
         if self.tls_cert.is_some() { "https" } else { "http" }
     }
 
-    /// What the user should know of a server at `host`.
-    pub fn notes(&self, host: IpAddr) -> impl Iterator<Item = &'static str> {
+    /// What the user should know of a server at `host` with these `typed` options.
+    pub fn notes(&self, host: IpAddr, typed: &TypedOptions) -> impl Iterator<Item = &'static str> {
         let is_exposed = !host.to_canonical().is_loopback() && self.tls_cert.is_none();
         let warning = is_exposed.then_some(
             "warning: keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put \
@@ -116,9 +129,13 @@ impl ServerArgs {
         );
         let is_nameless = host.to_canonical().is_unspecified() && self.allowed_host.is_empty();
         let names = is_nameless.then_some(
-            "requests to other names than localhost get status 421; give --allowed-host for each name or address that \
-             clients use",
+            "requests to other names than localhost get status 421, addresses pass; give --allowed-host for each name \
+             that clients use",
         );
-        warning.into_iter().chain(names)
+        let key = typed.has("api-key").then_some(
+            "warning: other users of this machine can read --api-key in its list of processes; use --api-keys FILE or \
+             the variable GIRIH_API_KEY",
+        );
+        warning.into_iter().chain(names).chain(key)
     }
 }

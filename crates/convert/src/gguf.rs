@@ -4,8 +4,8 @@ use std::path::Path;
 
 use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor, quote};
 use girih_model::ModelFiles;
-use girih_model::arch::Head;
 use girih_model::arch::schema::{Relayout, Weight};
+use girih_model::arch::{Head, Mixer};
 use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use super::keys::{GgufKeys, keys};
@@ -44,9 +44,16 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    if let Some(index) = model.facts.layers.iter().position(|layer| layer.mixer.attention().is_none()) {
+    for (index, layer) in model.facts.layers.iter().enumerate() {
+        let part = match layer.mixer {
+            Mixer::Attend(_) => continue,
+            Mixer::ShortConv(_) => "short convolution",
+            Mixer::DeltaRule(_) => "gated delta rule",
+            Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } => "scan of Mamba-2",
+            Mixer::None => "feed-forward part alone",
+        };
         let sentence = format!(
-            "layer {index} has a short convolution, which girih does not write to GGUF; convert the model with llama.cpp"
+            "layer {index} has a {part}, which girih does not write to GGUF; convert the model with llama.cpp"
         );
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }

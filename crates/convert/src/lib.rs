@@ -4,6 +4,9 @@
 //! that llama.cpp can read it. A Q4NX folder is the model's folder with packed
 //! matrices. Tensors are read, packed and written in bands of rows, so that a
 //! model is never in memory as a whole. The same model gives the same bytes.
+//!
+//! A GGUF file of any origin is compared with the folder that it was made from by
+//! [`compare_with_source`].
 #![forbid(unsafe_code)]
 
 mod gguf;
@@ -13,6 +16,7 @@ mod plan;
 mod q4nx;
 mod recipe;
 mod report;
+mod source;
 mod stream;
 mod types;
 mod vocabulary;
@@ -26,6 +30,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result};
 pub use options::{ConvertOptions, ConvertTarget};
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
+pub use source::{CompareOptions, SourceFinding, SourcePart, SourceVerdict, compare_with_source};
 pub use types::FileType;
 
 /// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.

@@ -6,8 +6,9 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    RopeParams, activate, add, attend, concat, delta_rule, embed, experts, gate, gate_heads, gather,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, short_conv,
+    softcap, splice, ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -74,6 +75,11 @@ impl<'a> Binder<'a> {
                 let kind = ActivationKind::of_node(graph, node, self.rule);
                 return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
             }
+            AppliedOp::LinearHeads { x, weight } => {
+                self.check_precision(weight)?;
+                linear_heads::bind(graph, ActivationKind::of_node(graph, node, self.rule), [x, weight], y)?
+            }
+            AppliedOp::Concat { a, b } => concat::bind([a, b], y, [a, b].map(width)),
             AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
                 let router = Router { score, used, normalized, groups, factor, near };
                 route::bind(graph, router, scores, bias, y)
@@ -108,7 +114,16 @@ impl<'a> Binder<'a> {
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
-            AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
+            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
+                attend::bind_latent(graph, (scale, span, values as usize), [q, latents], y)
+            }
+            AppliedOp::ShortConv { x, taps, carried, bias } => short_conv::bind([x, taps, carried], bias, y),
+            AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
+                ssm_scan::bind(graph, (least, most), [x, dt, b, c], [a, d, bias], carried, y)
+            }
+            AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried } => {
+                delta_rule::bind(graph, sharing, [q, k, v, beta, dt], [a, carried], y)
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
             }
@@ -122,6 +137,7 @@ impl<'a> Binder<'a> {
             }
             AppliedOp::Add { a, b } => add::bind(a, b, y),
             AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
+            AppliedOp::ScaleColumns { x, weight } => scale_columns::bind(x, weight, y, width(x)),
             AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),
             AppliedOp::Gather { x } => gather::bind(x, y),
             AppliedOp::Pool { how, x } => pool::bind(how, x, y),

@@ -68,7 +68,7 @@ impl GroupedRows {
     }
 }
 
-/// An output of which a piece writes the same columns of all rows of its group.
+/// An output in groups of rows. A piece writes the same columns of all rows of its group.
 #[derive(Debug)]
 pub struct GroupedOutput<'a, T> {
     /// The whole output.
@@ -90,7 +90,7 @@ pub struct GroupTile<'a, T> {
     columns: Range<usize>,
 }
 
-/// An output of which a piece has columns of the rows of a group.
+/// An output in groups of rows. A piece writes some columns of the rows of one group.
 pub(crate) struct CutGroups<'a, T> {
     output: DisjointSlice<'a, T>,
     width: usize,
@@ -262,9 +262,10 @@ impl<T: Copy> GroupTile<'_, T> {
     pub fn copy_to_next(&mut self, index: usize) {
         let [from, to] = [index, index + 1].map(|index| self.rows[index] * self.width);
         let part = |start: usize| start + self.columns.start..start + self.columns.end;
-        // SAFETY: as in `row`, as no row is listed twice in a group either, and both are lent
-        // within this call only.
-        let (from, to) = unsafe { (self.output.part(part(from)), self.output.part(part(to))) };
+        // SAFETY: as in `row`, and it is lent within this call only.
+        let from = unsafe { self.output.part(part(from)) };
+        // SAFETY: as above; it is not `from`, as no row is listed twice in a group.
+        let to = unsafe { self.output.part(part(to)) };
         to.copy_from_slice(from);
     }
 }

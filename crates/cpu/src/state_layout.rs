@@ -49,7 +49,11 @@ impl StateLayout {
             let mut nodes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. }));
             nodes.any(|node| node.inputs.get(index) == Some(&id))
         };
-        let role = match (read_as(1), read_as(2)) {
+        let is_latent = graph
+            .nodes
+            .iter()
+            .any(|node| matches!(node.op, Op::AttendLatent { .. }) && node.inputs.get(1) == Some(&id));
+        let role = match (read_as(1) || is_latent, read_as(2)) {
             (true, true) => return Err("it is read as keys and as values".to_owned()),
             (true, false) => StateRole::Keys,
             (false, _) => StateRole::Values,

@@ -21,7 +21,8 @@
 //!    or a carried value.
 //!    An extent that varies is that of the key.
 //! 9. The keys and values of `attend` are both state of one group, which has the same span, or
-//!    both rows of the step, with the span `all`. No group has the span `all`.
+//!    both rows of the step, with the span `all`. Those of `attend_latent` are state of a group
+//!    with its span. No group has the span `all`.
 //! 10. Constants are in the ranges of the op's entry; windows and extents are
 //!     positive; all values together fit into the address space of a process.
 
@@ -353,6 +354,14 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         return Some(
             "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
         );
+    }
+    if let Op::AttendLatent { span, values, .. } = op {
+        if !are_attended_together(graph, span, inputs[1], inputs[1]) {
+            return Some("its latents are not state of a group with its span");
+        }
+        if output.columns() != values as usize {
+            return Some("its results do not have as many numbers as its values");
+        }
     }
     if let Op::Route { score, used, normalized, groups, factor, near } = op
         && !(Router { score, used, normalized, groups, factor, near }).suits(output.columns())

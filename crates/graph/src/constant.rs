@@ -36,6 +36,26 @@ pub enum Weighed {
     Inputs,
 }
 
+/// Which heads of values share a head of keys, if there are fewer of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadSharing {
+    /// Neighbours: of `H` heads that share `G`, head `h` reads head `h / (H / G)`.
+    #[default]
+    Neighbours,
+    /// They take turns: head `h` reads head `h % G`, as llama.cpp stores Qwen3.5.
+    Turns,
+}
+
+impl HeadSharing {
+    /// The head of `groups` that head `head` of `heads` reads.
+    pub fn group(self, head: usize, heads: usize, groups: usize) -> usize {
+        match self {
+            HeadSharing::Neighbours => head / (heads / groups),
+            HeadSharing::Turns => head % groups,
+        }
+    }
+}
+
 /// How the rows of a sequence become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
@@ -128,13 +148,15 @@ pub enum RouterScore {
     Sigmoid,
 }
 
-/// Groups of experts of which a row uses some, those whose two best experts have the largest sum.
+/// Groups of experts of which a row uses some, those whose best experts have the largest sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// The number of groups, which have equal sizes.
     pub count: u32,
     /// The number of groups that a row uses.
     pub used: u32,
+    /// The number of best experts of a group that are added up: two in DeepSeek-V3, one in V2.
+    pub best: u32,
 }
 
 impl RouterScore {
@@ -348,14 +370,24 @@ impl Constant for RouterScore {
 
 impl Constant for Option<ExpertGroups> {
     fn print(&self) -> Option<String> {
-        self.map(|ExpertGroups { count, used }| format!("{used}of{count}"))
+        self.map(|ExpertGroups { count, used, best }| match best {
+            2 => format!("{used}of{count}"),
+            best => format!("{used}of{count}by{best}"),
+        })
     }
 
     fn parse(text: &str) -> Result<Option<ExpertGroups>> {
         let groups = text.split_once("of").and_then(|(used, count)| {
-            Some(ExpertGroups { count: count.parse().ok()?, used: used.parse().ok()? })
+            let (count, best) = count.split_once("by").unwrap_or((count, "2"));
+            Some(ExpertGroups {
+                count: count.parse().ok()?,
+                used: used.parse().ok()?,
+                best: best.parse().ok()?,
+            })
         });
-        let wrong = || Error::new(format!("'{text}' are no groups: use '<used>of<count>'"));
+        let wrong = || {
+            Error::new(format!("'{text}' are no groups: use '<used>of<count>' or '<used>of<count>by<best>'"))
+        };
         groups.map(Some).ok_or_else(wrong)
     }
 
@@ -450,6 +482,28 @@ impl Constant for Weighed {
 
     fn absent() -> Option<Weighed> {
         Some(Weighed::Results)
+    }
+}
+
+impl Constant for HeadSharing {
+    fn print(&self) -> Option<String> {
+        match self {
+            HeadSharing::Neighbours => None,
+            HeadSharing::Turns => Some("turns".to_owned()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<HeadSharing> {
+        match text {
+            "turns" => Ok(HeadSharing::Turns),
+            _ => {
+                Err(Error::new(format!("'{text}' is not how heads share keys: use 'turns', or leave it out")))
+            }
+        }
+    }
+
+    fn absent() -> Option<HeadSharing> {
+        Some(HeadSharing::Neighbours)
     }
 }
 

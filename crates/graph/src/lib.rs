@@ -89,7 +89,7 @@ mod work;
 pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
 pub use check::{GraphFault, faults};
 pub use constant::{
-    Act, ExpertGroups, GateLimit, GateRule, Pairing, Pooling, RouterScore, Span, Weighed, Xielu,
+    Act, ExpertGroups, GateLimit, GateRule, HeadSharing, Pairing, Pooling, RouterScore, Span, Weighed, Xielu,
 };
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};

@@ -48,7 +48,8 @@ use girih_graph::{Graph, Node, Numerics, Op, OperandKind, OutputKind, Role, Roun
 use girih_tensor::{DType, Result, Shape};
 
 use crate::rounding::RoundingErrors;
-use crate::running_error::{RowErrors, RowSizes};
+use crate::row_sizes::RowSizes;
+use crate::running_error::RowErrors;
 
 /// The number of values that share a scale: 16 in Q2_K, Q3_K and Q6_K, 32 in the other
 /// formats; the larger number gives the larger bound.
@@ -242,11 +243,14 @@ impl ErrorBound {
         }
         for node in &graph.nodes {
             let read = match node.op {
-                Op::Route { .. } => node.inputs.get(1),
-                Op::Attend { .. } => node.inputs.get(3),
-                _ => None,
+                Op::Route { .. } => 1..2,
+                Op::Attend { .. } => 3..4,
+                Op::SsmScan { .. } => 4..7,
+                Op::DeltaRule { .. } => 5..6,
+                _ => 0..0,
             };
-            if let Some(name) = read.map(|id| &graph.value(*id).name) {
+            for id in node.inputs.iter().take(read.end).skip(read.start) {
+                let name = &graph.value(*id).name;
                 vectors.insert(name.clone(), numbers(name)?);
             }
         }
@@ -339,15 +343,22 @@ impl OneError {
     fn of(&self, graph: &Graph, node: &Node, is_head: bool) -> CountedErrors {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
-            Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
-            Op::Embed | Op::Norm { .. } | Op::Linear | Op::ShortConv | Op::Pool { .. } => (1.0, 0.0),
+            Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write => (0.0, 0.0),
+            Op::Embed | Op::Norm { .. } | Op::Linear | Op::LinearHeads | Op::ShortConv | Op::Pool { .. } => {
+                (1.0, 0.0)
+            }
+            // The state and the result; the step and the decay.
+            Op::SsmScan { .. } => (2.0, 2.0),
             // The products with gate or up and down, and the sum of experts.
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
+            // The prediction, the matrix, the result.
+            Op::DeltaRule { .. } => (3.0, 0.0),
             // Scores, softmax, values.
-            Op::Attend { .. } => (3.0, 0.0),
+            Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }
+            | Op::ScaleColumns
             | Op::Rope { .. }
             | Op::Temper { .. }
             | Op::Softcap { .. }
@@ -366,7 +377,7 @@ impl OneError {
         // Experts round their rows, and what gate and up become.
         let activations = match node.op {
             Op::Linear if is_head => self.head.powi(2),
-            Op::Linear => self.activations.powi(2),
+            Op::Linear | Op::LinearHeads => self.activations.powi(2),
             Op::Experts { .. } => 2.0 * self.activations.powi(2),
             _ => 0.0,
         };

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::bound::rms;
 use crate::golden::GoldenPrompt;
 use crate::progress::{ProgressWatcher, TokenCounter};
-use crate::running_error::RowSizes;
+use crate::row_sizes::RowSizes;
 use crate::{BoundUse, ErrorBound, HiddenStates, Result};
 
 /// The difference between one hidden state, or the logits, and its golden.

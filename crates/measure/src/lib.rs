@@ -3,6 +3,7 @@
 //! step. This crate compares and reports. It implements no inference and never prints.
 #![forbid(unsafe_code)]
 
+mod activation_gain;
 mod bound;
 mod encoder_gate;
 mod encoder_golden;
@@ -18,6 +19,7 @@ mod profile;
 mod progress;
 pub mod record;
 mod rounding;
+mod row_sizes;
 mod running_error;
 mod speed;
 

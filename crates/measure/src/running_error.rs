@@ -10,13 +10,15 @@
 //! |---|---|---|
 //! | embedding | the row | |
 //! | embedding's scale | the factor, the product | unchanged |
-//! | norm | the quotient and, in Llama's, its product with the weight | unchanged: a norm divides noise and row alike |
+//! | norm | the quotient and, in Llama's, its product with the weight | unchanged, as a norm divides noise and row alike; of a head, by its size beside its row |
 //! | linear | the sum; the weights, if the model has finer ones | enlarged, where the row's products cancel more than those of other rows |
 //! | RoPE | the cosine, the products, their sum | unchanged |
 //! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of scores and values, weighted by the probabilities |
 //! | gate | the activation, the product | added up |
 //! | residual | the sum | weighted by the sizes of both operands |
+//! | scan | the sum with the bias, its softplus; the result | those of rows and steps, weighted by the decays |
 //! | pooling | the mean | weighted by the sizes of the rows |
+//! | delta rule | the decay, the correction, the matrix, the result | those of all operands, through the matrix |
 //! | choice of experts | the weights | those of scores, and what other experts would change if they may be chosen |
 //! | experts | two sums, the activation, the products, and a sum for each expert | those of rows, through both factors, and of weights |
 //!
@@ -36,6 +38,7 @@
 //!   one element times `M`'s squared Frobenius norm. Errors of a row may lie evenly on its elements, as
 //!   those of a sum, or be relative to each element, as those of a store; the larger of both noises
 //!   counts.
+//! - **Scan.** As attention without softmax; its steps have errors, too.
 //! - **Pooling.** The rows of a mean may cancel. Their errors come from the same weights and need not, so
 //!   they count as if they were equal.
 //! - **Choice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
@@ -56,15 +59,22 @@
 //! operands, and the analysis goes on.
 
 mod attention;
+mod delta;
+mod scan;
 
 use std::collections::HashMap;
-use std::ops::Range;
 
-use girih_graph::{Act, AppliedOp, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
-use girih_tensor::{DType, Shape};
+use girih_graph::{
+    Act, AppliedOp, Extent, Graph, HeadSharing, Node, Op, Pooling, Router, Span, ValueId, Weighed,
+};
+use girih_tensor::DType;
 
+use crate::activation_gain::{SQUARE_GAIN, derivative, gain_of_row, ratio, square_gain};
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
+use crate::row_sizes::RowSizes;
 use attention::{AttendingHead, Rows};
+use delta::{NoisyRows, NoisyRule};
+use scan::FollowedScan;
 
 /// Stores of an embedding's scale: the factor and the product.
 const SCALE_STORES: f64 = 2.0;
@@ -88,66 +98,7 @@ const NORM_PART: f64 = 1.0 / 6.0;
 /// errors than this, and none here has one. The rounding of an angle is relative to the angle.
 const ANGLE_SQUARES: f64 = 0.054_287;
 
-/// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
-/// Sequences begin at position 0 and have no mutual spans.
-#[derive(Debug)]
-pub(crate) struct RowSizes<'a> {
-    graph: &'a Graph,
-    /// The mean square of each matrix of weights.
-    weight_squares: &'a HashMap<String, f64>,
-    /// The biases by which experts are chosen and the sinks of attention, by name.
-    vectors: Option<&'a HashMap<String, Vec<f32>>>,
-    /// The rows of each sequence.
-    sequences: Vec<Range<usize>>,
-    /// The index of each value by its name.
-    indices: HashMap<&'a str, usize>,
-    /// The mean square of each row of each value; empty if the backend did not report it.
-    squares: Vec<Vec<f64>>,
-    /// The rows of each value that attention reads, or by which experts are chosen; `None` for other values.
-    read: Vec<Option<Vec<f32>>>,
-}
-
-impl<'a> RowSizes<'a> {
-    /// No rows yet.
-    pub(crate) fn of(
-        graph: &'a Graph,
-        weight_squares: &'a HashMap<String, f64>,
-        sequences: Vec<Range<usize>>,
-    ) -> RowSizes<'a> {
-        let indices = graph.ids().map(|(id, value)| (value.name.as_str(), id.0 as usize)).collect();
-        let mut read = vec![None; graph.values.len()];
-        // Operands of a node are results of earlier ones.
-        for node in graph.nodes.iter().rev() {
-            let passes_on = matches!(node.op, Op::Reshape | Op::Write);
-            let is_read = read[node.output.0 as usize].is_some();
-            if matches!(node.op, Op::Attend { .. } | Op::Route { .. }) || passes_on && is_read {
-                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
-            }
-            if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
-                && derivative(act).is_some()
-            {
-                read[node.inputs[0].0 as usize] = Some(Vec::new());
-            }
-        }
-        let squares = vec![Vec::new(); graph.values.len()];
-        RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
-    }
-
-    /// With the biases by which experts are chosen and the sinks of attention.
-    pub(crate) fn with_vectors(self, vectors: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
-        RowSizes { vectors: Some(vectors), ..self }
-    }
-
-    /// The number of scores of experts in the run, and of the elements of experts' results.
-    pub(crate) fn routed(&self) -> (usize, usize) {
-        let rows = self.sequences.last().map_or(0, |sequence| sequence.end);
-        let elements = |is_counted: fn(&Op) -> bool| {
-            let nodes = self.graph.nodes.iter().filter(|node| is_counted(&node.op));
-            nodes.map(|node| rows * self.graph.value(node.output).shape.columns()).sum()
-        };
-        (elements(|op| matches!(op, Op::Route { .. })), elements(|op| matches!(op, Op::Experts { .. })))
-    }
-
+impl RowSizes<'_> {
     /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
     /// error. `others` has the errors of each value that are not followed.
     pub(crate) fn errors(&self, one: RoundingErrors, counted: &[f64], others: &[f64]) -> RowErrors {
@@ -174,22 +125,6 @@ impl<'a> RowSizes<'a> {
         let named = self.graph.values.iter().zip(analysis.errors);
         let rows = named.filter_map(|(value, errors)| Some((value.name.clone(), errors?))).collect();
         RowErrors { rows, not_followed, uncertain_choices }
-    }
-}
-
-impl Watch for RowSizes<'_> {
-    fn wants(&self, name: &str) -> bool {
-        self.indices.contains_key(name)
-    }
-
-    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
-        let rows = shape.extents().first().copied().unwrap_or(1).max(1);
-        let columns = (data.len() / rows).max(1);
-        let index = self.indices[name];
-        self.squares[index].extend(data.chunks(columns).map(|row| mean_square(row.iter().copied())));
-        if let Some(rows) = &mut self.read[index] {
-            rows.extend_from_slice(data);
-        }
     }
 }
 
@@ -235,10 +170,11 @@ impl Analysis<'_> {
             Op::Embed => Some(vec![result; self.rows_of(node.output)]),
             Op::Splice | Op::Gather | Op::Reshape => stores(0.0),
             Op::Write => self.after(node, |_| state),
-            Op::Scale { .. } => stores(SCALE_STORES),
+            // As if the weights of columns were alike.
+            Op::Scale { .. } | Op::ScaleColumns => stores(SCALE_STORES),
             Op::Norm { .. } | Op::LayerNorm { .. } => {
-                let sum = NORM_PART * self.columns(node.output) * term;
-                self.after(node, |_| NORM_STORES * result + sum)
+                let own = NORM_STORES * result + NORM_PART * self.columns(node.output) * term;
+                self.norm_of_heads(node, own).or_else(|| self.after(node, |_| own))
             }
             Op::Rope { pairing: _, factor } => {
                 // Sines and cosines are rounded before and after they are multiplied by the factor.
@@ -252,8 +188,11 @@ impl Analysis<'_> {
             // As if the limit cut little of a row.
             Op::Gate { act, limit: _, offset: _ } | Op::GateHeads { act } => self.gate(node, act),
             Op::Add => self.add(node),
-            Op::Linear => self.linear(node),
+            Op::Linear | Op::LinearHeads => self.linear(node),
+            Op::Concat => self.concat(node),
             Op::ShortConv => self.short_conv(node),
+            Op::SsmScan { least, most } => self.ssm_scan(node, least, most),
+            Op::DeltaRule { sharing } => self.delta_rule(node, sharing),
             Op::Route { score, used, normalized, groups, factor, near } => {
                 self.route(node, Router { score, used, normalized, groups, factor, near })
             }
@@ -262,6 +201,10 @@ impl Analysis<'_> {
             }
             Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
+            Op::AttendLatent { scale, span, values } => {
+                let (&[q, latents], values) = (&node.inputs[..], values as usize) else { return None };
+                self.attend_to([q, latents, latents], None, (scale, span, None), values)
+            }
             Op::Pool { how } => self.pool(node, how),
         }
     }
@@ -328,12 +271,35 @@ impl Analysis<'_> {
         Some(errors.map(|(row, error)| error + own(row)).collect())
     }
 
+    /// A norm of each head: a head that is smaller than its row has larger relative errors, if those of the row lie
+    /// evenly on all heads.
+    fn norm_of_heads(&self, node: &Node, own: f64) -> Option<Vec<f64>> {
+        let x = self.rows(node.inputs[0])?;
+        let of_head = |row: usize, head: usize| {
+            let part = x.part(row, head);
+            ratio(part.noise, mean_square(part.numbers.iter().copied())).min(1.0)
+        };
+        let of_row = |row| (0..x.heads).map(|head| of_head(row, head)).sum::<f64>() / x.heads as f64 + own;
+        Some((0..x.errors.len()).map(of_row).collect())
+    }
+
     fn add(&self, node: &Node) -> Option<Vec<f64>> {
         let (a, b, sums) = (node.inputs[0], node.inputs[1], self.sizes(node.output)?);
         let noise =
             |id: ValueId| Some(self.of(id)?.iter().zip(self.sizes(id)?).map(|(error, size)| error * size));
         let rows = noise(a)?.zip(noise(b)?).zip(sums);
         Some(rows.map(|((a, b), sum)| ratio(a + b, *sum) + self.one.result).collect())
+    }
+
+    /// The noise of both parts.
+    fn concat(&self, node: &Node) -> Option<Vec<f64>> {
+        let made = self.sizes(node.output)?;
+        let noise = |id: ValueId| {
+            let share = self.columns(id) / self.columns(node.output);
+            Some(self.of(id)?.iter().zip(self.sizes(id)?).map(move |(error, size)| share * error * size))
+        };
+        let rows = noise(node.inputs[0])?.zip(noise(node.inputs[1])?).zip(made);
+        Some(rows.map(|((a, b), made)| ratio(a + b, *made)).collect())
     }
 
     fn linear(&self, node: &Node) -> Option<Vec<f64>> {
@@ -370,6 +336,23 @@ impl Analysis<'_> {
             ratio((noise + terms * x) * gain, *y) + 2.0 * self.one.result
         });
         Some(rows.collect())
+    }
+
+    /// The errors of the operands of a delta rule, through the matrices that its sequences carry.
+    fn delta_rule(&self, node: &Node, sharing: HeadSharing) -> Option<Vec<f64>> {
+        let [q, k, v, beta, dt, a, carried] = node.inputs[..] else { return None };
+        let a = self.run.vectors?.get(&self.graph().value(a).name)?;
+        let &[_, channels, columns] = self.graph().value(carried).shape.extents() else { return None };
+        let mut operands = Vec::with_capacity(5);
+        for id in [q, k, v, beta, dt] {
+            let (data, errors, sizes) = (self.read[id.0 as usize], self.of(id)?, self.sizes(id)?);
+            let stride = self.graph().value(id).shape.stride();
+            let operand = NoisyRows { data, errors, sizes, stride };
+            (data.len() == errors.len() * stride).then(|| operands.push(operand))?;
+        }
+        let rule = NoisyRule { sharing, a, operands, channels, columns };
+        let sums = self.run.sequences.iter().flat_map(|sequence| rule.sums(sequence.clone(), self.one.term));
+        Some(sums.map(|(noise, size)| ratio(noise, size) + self.one.result).collect())
     }
 
     fn route(&mut self, node: &Node, router: Router) -> Option<Vec<f64>> {
@@ -450,6 +433,17 @@ impl Analysis<'_> {
             None => None,
             Some(sinks) => Some(self.run.vectors?.get(&self.graph().value(*sinks).name)?.as_slice()),
         };
+        self.attend_to([q, keys, values], sinks, (scale, span, cap), self.columns(values) as usize)
+    }
+
+    /// The errors of attention whose values are the first `size` numbers of each head of the last operand.
+    fn attend_to(
+        &self,
+        [q, keys, values]: [ValueId; 3],
+        sinks: Option<&[f32]>,
+        (scale, span, cap): (f32, Span, Option<f32>),
+        value_size: usize,
+    ) -> Option<Vec<f64>> {
         let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
         let (scale, cap) = (f64::from(scale), cap.map(f64::from));
         let group = (q.heads / keys.heads).max(1);
@@ -460,8 +454,9 @@ impl Analysis<'_> {
             let end = if span == Span::All { sequence.end } else { row + 1 };
             let (mut noise, mut size) = (0.0, 0.0);
             for head in 0..q.heads {
-                let read =
-                    (first..end).map(|key| (keys.part(key, head / group), values.part(key, head / group)));
+                let read = (first..end).map(|key| {
+                    (keys.part(key, head / group), values.part(key, head / group).first(value_size))
+                });
                 let sink = sinks.map(|sinks| f64::from(sinks[head]));
                 let (q, read) = (q.part(row, head), read.collect());
                 let head = AttendingHead { one: self.one, scale, cap, sink, q, read };
@@ -497,6 +492,25 @@ impl Analysis<'_> {
         }
     }
 
+    fn ssm_scan(&self, node: &Node, least: f32, most: Option<f32>) -> Option<Vec<f64>> {
+        let [x, dt, b, c, a, d, bias, _] = node.inputs[..] else { return None };
+        let vector = |id: ValueId| Some(self.run.vectors?.get(&self.graph().value(id).name)?.as_slice());
+        let [x, b, c] = [self.rows(x)?, self.rows(b)?, self.rows(c)?];
+        // One number is a head of `dt`.
+        let data = self.read[dt.0 as usize];
+        let (errors, sizes) = (self.of(dt)?, self.sizes(dt)?);
+        let dt = Rows { data, heads: x.heads, width: 1, errors, sizes };
+        let scan = FollowedScan {
+            one: self.one,
+            limits: (least, most),
+            vectors: [vector(a)?, vector(d)?, vector(bias)?],
+            rows: [x, dt, b, c],
+        };
+        let noise = scan.noise(&self.run.sequences);
+        let rows = noise.iter().zip(self.sizes(node.output)?);
+        Some(rows.map(|(noise, size)| ratio(*noise, *size) + self.one.result).collect())
+    }
+
     fn of(&self, id: ValueId) -> Option<&[f64]> {
         self.errors[id.0 as usize].as_deref()
     }
@@ -507,44 +521,13 @@ impl Analysis<'_> {
     }
 }
 
-/// The factor of the mean square of relative errors, which a square doubles.
-const SQUARE_GAIN: f64 = 4.0;
-
-/// The factor by which an activation makes the mean square of relative errors larger, if it has no
-/// [`derivative`].
-fn square_gain(act: Act) -> f64 {
-    if act == Act::Relu2 { SQUARE_GAIN } else { 1.0 }
-}
-
-/// The derivative of an activation that is small where its input is negative and large.
-fn derivative(act: Act) -> Option<fn(f64) -> f64> {
-    match act {
-        Act::Sigmoid => Some(|x| Act::Sigmoid.of(x) * Act::Sigmoid.of(-x)),
-        Act::Softplus => Some(|x| Act::Sigmoid.of(x)),
-        Act::Silu | Act::GeluTanh | Act::Gelu | Act::QuickGelu | Act::Relu | Act::Relu2 | Act::Identity => {
-            None
-        }
-    }
-}
-
-/// The factor by which an activation makes the mean square of the relative errors of these inputs larger.
-fn gain_of_row(act: Act, derivative: fn(f64) -> f64, row: &[f32]) -> f64 {
-    let mean = |of: &dyn Fn(f64) -> f64| mean_square(row.iter().map(|x| of(f64::from(*x))));
-    let even = mean(&|x| x) * mean(&derivative);
-    ratio(even.max(mean(&|x| x * derivative(x))), mean(&|x| act.of(x)))
-}
-
-/// A quotient of mean squares; the largest error if only the divisor is 0.
-fn ratio(noise: f64, size: f64) -> f64 {
-    match (noise, size) {
-        (0.0, _) => 0.0,
-        (_, 0.0) => 1.0,
-        _ => noise / size,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use girih_graph::Watch as _;
+    use girih_tensor::Shape;
+
     use super::attention::HeadPart;
     use super::*;
 

@@ -8,10 +8,15 @@ mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod latent_rows;
 mod limits;
 mod model;
 mod modules;
+mod row_cut;
 mod shape;
+mod special_floats;
+mod tensor_names;
+mod tensor_rows;
 mod weight_bytes;
 mod weights;
 

@@ -12,6 +12,7 @@ use crate::assemble::{self, GraphOptions};
 use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::modules::{self, SentenceFacts};
+use crate::special_floats;
 use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
@@ -196,6 +197,6 @@ fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
 
 /// Parses JSON.
 pub(crate) fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(text)
+    serde_json::from_slice(&special_floats::tagged(text))
         .map_err(|error| Error::new(format!("is not valid JSON: {}", shorten_parse(&error))))
 }

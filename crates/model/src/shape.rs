@@ -73,8 +73,11 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let computed = name.starts_with("rope.")
-            || matches!(added, Some(Relayout::AddOne | Relayout::Transposed | Relayout::Diagonal));
+        let is_float = |relayout| match relayout {
+            Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed => true,
+            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
+        };
+        let computed = name.starts_with("rope.") || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }
@@ -98,11 +101,22 @@ impl Described<'_> {
         {
             return Some(is_set(field));
         }
+        if let Some(ssm) = layer.mixer.ssm().filter(|_| name.ends_with(".mixer.norm.weight")) {
+            return Some(ssm.norm_if.as_ref().is_none_or(is_set));
+        }
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.gate_if
             && name.ends_with(".mixer.gate.weight")
         {
             return Some(is_set(field));
+        }
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(latent) = &attend.latent
+            && [".weight", ".norm", ".bias"].iter().any(|part| name.ends_with(&format!(".mixer.q_a{part}")))
+        {
+            let has_bias = || self.has(&name.replace(".q_a.", ".latent."));
+            let is_there = matches!(self.config.size(&latent.query_rank), Ok(Some(_)));
+            return Some(is_there && (!name.ends_with(".bias") || has_bias()));
         }
         if let ResidualSchema { parallel: Some(field), shared_norm: true, .. } = &layer.residual
             && name.ends_with(".norms.before_ffn")
@@ -112,6 +126,20 @@ impl Described<'_> {
         let further = layer.norms.further.as_ref()?;
         let is_further = further.positions.iter().any(|at| name.ends_with(&format!(".norms.{}", at.name())));
         is_further.then(|| is_set(&further.condition))
+    }
+}
+
+impl Described<'_> {
+    /// The size of the latent of queries that `config.json` states.
+    fn query_rank(&self) -> Result<Option<usize>> {
+        let latents = self.arch.layer.values().filter_map(|layer| match &layer.mixer {
+            MixerSchema::Attend(attend) => attend.latent.as_ref(),
+            MixerSchema::ShortConv(_)
+            | MixerSchema::DeltaRule(_)
+            | MixerSchema::Ssm(_)
+            | MixerSchema::None {} => None,
+        });
+        latents.map(|latent| self.config.size(&latent.query_rank)).next().unwrap_or(Ok(None))
     }
 }
 
@@ -145,6 +173,7 @@ impl Stored for Described<'_> {
     fn rows(&self, name: &str) -> Result<usize> {
         let stated = match name {
             "embed.table" => self.config.size(&self.arch.vocabulary())?,
+            _ if name.ends_with(".mixer.q_a.weight") => self.query_rank()?,
             _ => None,
         };
         stated.ok_or_else(|| {

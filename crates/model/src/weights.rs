@@ -9,16 +9,17 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
-use crate::arch::{AttentionFacts, Facts, Mixer};
+use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
+use crate::arch::{AttentionFacts, Facts};
 use crate::expert_rows::ExpertRows;
+use crate::latent_rows::{self, LatentRows};
+use crate::row_cut::RowCut;
+use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
+use crate::tensor_rows::{rows_in, rows_of};
 use crate::weight_bytes::{copy, decode, past_end};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
-
-/// The largest number of values that become the diagonal of a matrix.
-const MAX_DIAGONAL: usize = 4096;
 
 /// The number of bytes that are compared at once.
 const COMPARED: usize = 1 << 20;
@@ -41,6 +42,8 @@ enum WeightEntry {
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// A tensor of this format and shape that consists of parts, one after the other.
     Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
+    /// The matrices of all heads of this tensor, one after the other, each with columns as rows.
+    TransposedHeads { tensor: String, heads: Vec<TensorInfo>, shape: Shape },
     /// A part of the rows of each expert's matrix.
     OfExperts(ExpertRows),
     /// Values that girih computes from the facts.
@@ -65,12 +68,12 @@ enum TensorOrder {
     AsStored,
     /// Adds one to every value, as `f32`.
     AddOne,
+    /// `−eˣ` of every value, as `f32`.
+    NegativeExp,
     /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
     Transposed,
-    /// The values are the diagonal of a matrix, as `f32`.
-    Diagonal,
     /// Of a matrix, these columns are the rows, in the tensor's format.
     Conv1d { first: usize, count: usize },
 }
@@ -90,9 +93,11 @@ impl ModelWeights {
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
-            let others: &[OtherTensor] = match container.kind() {
-                ContainerKind::Safetensors => &weight.hf_or,
-                ContainerKind::Gguf => &[],
+            let others: Vec<OtherTensor> = match container.kind() {
+                ContainerKind::Safetensors => weight.hf_or.clone(),
+                ContainerKind::Gguf => {
+                    weight.gguf_or.iter().map(|other| OtherTensor::gguf(other, part)).collect()
+                }
             };
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
@@ -147,42 +152,38 @@ impl ModelWeights {
                 ContainerKind::Safetensors => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
-            let of_qkv = match stored_as(weight, self.container.kind()).1 {
-                Some(TensorPart::Flat { flat }) => Some((false, flat)),
-                Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
-                Some(
-                    TensorPart::Rows(_)
-                    | TensorPart::Columns { .. }
-                    | TensorPart::Experts(_)
-                    | TensorPart::OfLayers { .. }
-                    | TensorPart::From { .. },
-                )
-                | None => None,
-            };
-            if let Some(part) = of_qkv {
+            let part = stored_as(weight, self.container.kind()).1;
+            if let Some(TensorPart::Latent { latent }) = part {
                 for (layer, facts) in facts.layers.iter().enumerate() {
                     let Some(attend) = facts.mixer.attention() else { continue };
-                    let name = pattern.replace("{i}", &layer.to_string());
-                    self.split(&name, part, attend, relayout == Some(Relayout::Conv1d))?;
+                    self.split_latent(&pattern.replace("{i}", &layer.to_string()), latent, attend)?;
                 }
-                if relayout == Some(Relayout::Conv1d) {
-                    continue;
-                }
+                continue;
             }
-            let Some(relayout) = relayout else { continue };
+            let mut is_cut = false;
             for (layer, facts) in facts.layers.iter().enumerate() {
-                let order = match (relayout, &facts.mixer) {
+                let Some(cut) = part.and_then(|part| RowCut::of(part, &facts.mixer)) else { continue };
+                let name = pattern.replace("{i}", &layer.to_string());
+                self.split(&name, cut, relayout == Some(Relayout::Conv1d))?;
+                is_cut = true;
+            }
+            // A cut of a transposed tensor is already in order.
+            let Some(relayout) = relayout.filter(|relayout| !is_cut || *relayout != Relayout::Conv1d) else {
+                continue;
+            };
+            for (layer, facts) in facts.layers.iter().enumerate() {
+                let order = match (relayout, facts.mixer.attention()) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
-                    (Relayout::Diagonal, _) => TensorOrder::Diagonal,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
-                    (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
+                    (Relayout::UnpermuteHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
                     }
-                    (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
+                    (Relayout::UnpermuteKvHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
-                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, Mixer::ShortConv(_)) => continue,
+                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -203,30 +204,39 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor, which is grouped
-    /// by KV heads or not.
-    fn split(
-        &mut self,
-        name: &str,
-        (is_grouped, part): (bool, QkvPart),
-        attend: &AttentionFacts,
-        is_transposed: bool,
-    ) -> Result<()> {
+    /// Makes a weight, so far a whole projection of latent attention, its part of that.
+    fn split_latent(&mut self, name: &str, part: LatentPart, attend: &AttentionFacts) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let Some(latent) = &attend.latent else { return Ok(()) };
+        let (entry, tensor) = (latent_rows::part(tensor, info, part, attend.heads, latent)?, tensor.clone());
+        let entry = match entry {
+            LatentRows::One(info) => WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored },
+            LatentRows::Heads(infos, shape) => {
+                let part = |info: TensorInfo| {
+                    let row = (info.bytes as usize).max(1);
+                    RowsPart { tensor: tensor.clone(), info, row, range: 0..row }
+                };
+                let dtype = infos[0].dtype;
+                WeightEntry::Assembled { parts: infos.into_iter().map(part).collect(), dtype, shape }
+            }
+            LatentRows::Transposed(heads, shape) => WeightEntry::TransposedHeads { tensor, heads, shape },
+        };
+        self.entries.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Makes a weight, so far a whole tensor of several weights, its part of that tensor.
+    fn split(&mut self, name: &str, cut: RowCut<'_>, is_transposed: bool) -> Result<()> {
         let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
         let (tensor, info) = (tensor.clone(), info.clone());
         let is_matrix = info.shape.extents().len() == 2;
         let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
-        let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-        let [q, k, v] = qkv_sizes(attend);
-        let need = heads * q + kv_heads * (k + v);
+        let (need, of) = cut.need();
         // Before a list as long as the number of heads is made.
         if rows != need {
-            return Err(Error::new(format!(
-                "tensor {} has {rows} rows; {heads} query heads and twice {kv_heads} KV heads of {head_size} need {need}",
-                quote(&tensor)
-            )));
+            return Err(Error::new(format!("tensor {} has {rows} rows; {of} need {need}", quote(&tensor))));
         }
-        let ranges = qkv_rows(if is_grouped { kv_heads } else { 1 }, part, attend);
+        let ranges = cut.ranges();
         let entry = match &ranges[..] {
             [range] if is_transposed && is_matrix => {
                 let order = TensorOrder::Conv1d { first: range.start, count: range.len() };
@@ -264,7 +274,10 @@ impl ModelWeights {
                     "'{name}' is assembled of parts such as tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::OfExperts(ExpertRows { tensor, .. })) => {
+            Some(
+                WeightEntry::OfExperts(ExpertRows { tensor, .. })
+                | WeightEntry::TransposedHeads { tensor, .. },
+            ) => {
                 let tensor = quote(tensor);
                 return Err(Error::new(format!(
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
@@ -295,13 +308,11 @@ impl ModelWeights {
     /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
-            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, order: TensorOrder::AddOne | TensorOrder::NegativeExp, .. } => {
+                Some((DType::F32, info.shape))
+            }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
-            }
-            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
-                let size = info.shape.elements();
-                Some((DType::F32, Shape::matrix(size, size)))
             }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { count, .. }, .. } => {
                 Some((info.dtype, Shape::matrix(*count, info.shape.rows())))
@@ -309,6 +320,7 @@ impl ModelWeights {
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
             WeightEntry::OfExperts(rows) => Some((rows.dtype, rows.shape)),
+            WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
@@ -328,8 +340,16 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Assembled { .. } | WeightEntry::OfExperts(_) | WeightEntry::Computed(_) => None,
+            WeightEntry::Assembled { .. }
+            | WeightEntry::OfExperts(_)
+            | WeightEntry::TransposedHeads { .. }
+            | WeightEntry::Computed(_) => None,
         }
+    }
+
+    /// Whether girih computes a weight from the facts instead of reading it.
+    pub fn is_computed(&self, name: &str) -> bool {
+        matches!(self.entries.get(name), Some(WeightEntry::Computed(_)))
     }
 
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
@@ -347,17 +367,15 @@ impl ModelWeights {
                 numbers.iter_mut().for_each(|number| *number += 1.0);
                 copy(&numbers, offset, into)
             }
+            WeightEntry::Stored { info, order: TensorOrder::NegativeExp, .. } => {
+                let mut numbers = self.decoded(info)?;
+                numbers.iter_mut().for_each(|number| *number = -f64::from(*number).exp() as f32);
+                copy(&numbers, offset, into)
+            }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
-            }
-            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
-                let numbers = self.decoded(info)?;
-                let size = numbers.len();
-                let mut matrix = vec![0.0; size * size];
-                matrix.iter_mut().step_by(size + 1).zip(&numbers).for_each(|(to, number)| *to = *number);
-                copy(&matrix, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count }, .. } => {
                 self.read_columns(info, *first..*first + *count, offset, into)
@@ -366,6 +384,18 @@ impl ModelWeights {
                 self.read_interleaved(info, *heads, offset, into)
             }
             WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
+            WeightEntry::TransposedHeads { heads, .. } => {
+                let (mut skipped, mut rest) = (offset, into);
+                for info in heads {
+                    let length = info.bytes.saturating_sub(skipped).min(rest.len() as u64) as usize;
+                    let (now, later) = rest.split_at_mut(length);
+                    if length > 0 {
+                        self.read_columns(info, 0..info.shape.columns(), skipped, now)?;
+                    }
+                    (skipped, rest) = (skipped.saturating_sub(info.bytes), later);
+                }
+                if rest.is_empty() { Ok(()) } else { Err(past_end()) }
+            }
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
@@ -628,7 +658,17 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     }
     let ([index, count], extent, tile) = match part {
         // Parts by heads depend on facts, and are split when these are known.
-        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. }) => return Ok((info.clone(), None)),
+        None
+        | Some(
+            TensorPart::Flat { .. }
+            | TensorPart::Grouped { .. }
+            | TensorPart::InHeads { .. }
+            | TensorPart::Delta { .. }
+            | TensorPart::DeltaGrouped { .. }
+            | TensorPart::Latent { .. }
+            | TensorPart::Projected { .. }
+            | TensorPart::Convolved { .. },
+        ) => return Ok((info.clone(), None)),
         Some(TensorPart::From { from_row }) => {
             let rows = info.shape.extents()[0];
             let left = rows.checked_sub(from_row).filter(|left| *left > 0);
@@ -659,8 +699,9 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
     let rows = info.shape.extents()[0];
     let fits = match new {
         TensorOrder::AsStored => true,
-        TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
-        TensorOrder::Diagonal => info.dtype.tile() == (1, 1) && info.shape.elements() <= MAX_DIAGONAL,
+        TensorOrder::AddOne | TensorOrder::NegativeExp | TensorOrder::Transposed => {
+            info.dtype.tile() == (1, 1)
+        }
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
@@ -675,108 +716,6 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
         )));
     }
     Ok(())
-}
-
-/// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
-fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
-    let AttentionFacts { heads, kv_heads, .. } = *attend;
-    let [q, k, v] = qkv_sizes(attend);
-    let (q, k, v) = (heads / groups * q, kv_heads / groups * k, kv_heads / groups * v);
-    let (start, length) = match part {
-        QkvPart::Q => (0, q),
-        QkvPart::K => (q, k),
-        QkvPart::V => (q + k, v),
-    };
-    (0..groups).map(|group| group * (q + k + v) + start).map(|first| first..first + length).collect()
-}
-
-/// The sizes of a head of queries, keys and values.
-fn qkv_sizes(attend: &AttentionFacts) -> [usize; 3] {
-    let size = attend.head_size;
-    [size, size, attend.value_size.unwrap_or(size)]
-}
-
-/// Some rows of a tensor, as a tensor of its own.
-fn rows_of(tensor: &str, info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
-    rows_in(info, rows).map_err(|error| {
-        Error::new(format!("tensor {} has the shape {}, {error}", quote(tensor), info.shape))
-    })
-}
-
-fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
-    let all = info.shape.extents()[0] as u64;
-    if info.dtype.tile().0 != 1 || rows.end as u64 > all || !info.bytes.is_multiple_of(all) {
-        return Err(Error::new(format!("of which the rows {rows:?} cannot be read")));
-    }
-    let row = info.bytes / all;
-    let shape = info.shape.with_outermost(rows.len());
-    let (offset, bytes) = (info.offset + rows.start as u64 * row, rows.len() as u64 * row);
-    Ok(TensorInfo { shape, offset, bytes, ..info.clone() })
-}
-
-/// The prefixes of the architecture's weight names, each with the one that this container has
-/// instead.
-fn prefixes<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
-    if container.kind() == ContainerKind::Gguf {
-        return Vec::new();
-    }
-    let occurs = |prefix: &&str| container.tensors().keys().any(|name| name.starts_with(prefix));
-    let prefix = arch.matches.hf_prefix.as_deref().filter(occurs);
-    let stated = arch.matches.hf_starts.iter().filter_map(|(prefix, others)| {
-        Some((prefix.as_str(), others.iter().map(String::as_str).find(occurs)?))
-    });
-    stated.chain(prefix.map(|prefix| ("", prefix))).collect()
-}
-
-/// A name with the prefix that it has in the container.
-fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
-    let found = prefixes.iter().find_map(|(prefix, other)| Some((other, name.strip_prefix(prefix)?)));
-    found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
-}
-
-/// girih's name and the container's, for each of the layers if the pattern has `{i}`.
-fn expand<'a>(
-    pattern: &'a str,
-    tensor: Option<&'a str>,
-    layers: impl Iterator<Item = usize> + 'a,
-) -> impl Iterator<Item = (String, Option<String>)> + 'a {
-    let of_model = (!pattern.contains("{i}")).then_some(0);
-    let layers = layers.filter(move |_| of_model.is_none());
-    of_model.into_iter().chain(layers).map(move |i| {
-        let at = |text: &str| text.replace("{i}", &i.to_string());
-        (at(pattern), tensor.map(at))
-    })
-}
-
-/// Names, and prefixes of names.
-struct NamePatterns {
-    names: BTreeSet<String>,
-    prefixes: Vec<String>,
-}
-
-impl NamePatterns {
-    /// The tensors that the architecture ignores.
-    fn unused(arch: &Arch, container: &Container, layers: usize) -> NamePatterns {
-        let patterns = match container.kind() {
-            ContainerKind::Safetensors => arch.unused.hf.clone(),
-            ContainerKind::Gguf => {
-                let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
-                let factors = scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]);
-                let factors = factors.flatten().cloned();
-                arch.unused.gguf.iter().cloned().chain(factors).collect()
-            }
-        };
-        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, 0..layers));
-        let replaced = prefixes(arch, container);
-        let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
-        let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
-        let prefixes = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
-        NamePatterns { names: names.into_iter().collect(), prefixes }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
-    }
 }
 
 /// Fails with a list of `tensors`, if there are any.

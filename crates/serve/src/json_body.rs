@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::background::in_background;
 use crate::error::ApiError;
 use crate::field_words::{advice, in_json_words, names};
-use crate::parameters::{Parameter, ParameterNotes};
+use crate::parameters::{ParameterNotes, ParameterWithoutEffect};
 
 /// The maximum length of what a sentence quotes of a request.
 const QUOTED_CHARS: usize = 200;
@@ -30,7 +30,7 @@ const SHORT_BODY_BYTES: usize = 64 << 10;
 /// error names it.
 pub async fn read_body<T: DeserializeOwned + Send + 'static>(
     body: Bytes,
-    without_effect: &'static [Parameter],
+    without_effect: &'static [ParameterWithoutEffect],
 ) -> Result<T, ApiError> {
     let notes = ParameterNotes::current();
     if body.len() <= SHORT_BODY_BYTES {
@@ -41,7 +41,7 @@ pub async fn read_body<T: DeserializeOwned + Send + 'static>(
 
 fn read_json<T: DeserializeOwned>(
     body: &[u8],
-    without_effect: &[Parameter],
+    without_effect: &[ParameterWithoutEffect],
     notes: &ParameterNotes,
 ) -> Result<T, ApiError> {
     let Fields(fields) = serde_json::from_slice(body).map_err(|error| no_object(&error))?;
@@ -55,7 +55,7 @@ fn read_json<T: DeserializeOwned>(
 pub fn read_object<T: DeserializeOwned>(
     param: &str,
     object: Map<String, Value>,
-    without_effect: &[Parameter],
+    without_effect: &[ParameterWithoutEffect],
 ) -> Result<T, ApiError> {
     let prefix = format!("{param}.");
     read_fields(&prefix, object.into_iter().collect(), without_effect, &ParameterNotes::current())
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for Fields {
 fn read_fields<T: DeserializeOwned>(
     prefix: &str,
     fields: Vec<(String, Value)>,
-    without_effect: &[Parameter],
+    without_effect: &[ParameterWithoutEffect],
     notes: &ParameterNotes,
 ) -> Result<T, ApiError> {
     let mut object = Map::new();

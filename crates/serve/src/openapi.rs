@@ -10,7 +10,7 @@ use utoipa::openapi::{ObjectBuilder, OpenApi as Document, RefOr, Schema};
 
 use crate::api::{anthropic, health, metrics, ollama, openai};
 use crate::error::{AnthropicErrorBody, OllamaErrorBody};
-use crate::parameters::Parameter;
+use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
 
 /// The routes that the description lists.
@@ -45,7 +45,7 @@ use crate::state::ServerState;
 struct Description;
 
 /// The bodies of requests, and their parameters without effect.
-const TABLES: [(&str, &[Parameter]); 10] = [
+const TABLES: [(&str, &[ParameterWithoutEffect]); 10] = [
     ("ChatRequest", openai::parameters::WITHOUT_EFFECT),
     ("CompletionRequest", openai::parameters::WITHOUT_EFFECT),
     ("ResponsesRequest", openai::responses::request::WITHOUT_EFFECT),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use girih::tools::Confinement;
 use girih::{OpenOptions, RunOptions};
 
+use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
@@ -34,14 +35,15 @@ pub struct ServeOptions {
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
     pub port: u16,
-    /// The file of the keys of clients ([`ApiKeys::read`](crate::access::ApiKeys::read)); without
-    /// it, everybody may call. Default `None`.
-    pub api_keys: Option<PathBuf>,
+    /// The keys of clients; without them, everybody may call. Default `None`.
+    pub api_keys: Option<ApiKeys>,
     /// Whether an address that other machines can reach may be served without keys. Default false.
     pub is_known_to_be_open: bool,
     /// Further names under which the server is called, `NAME` or `NAME:PORT`, beside its address
     /// and those of loopback. Default none.
     pub allowed_hosts: Vec<String>,
+    /// Further origins whose pages may call the server from a browser ([`AllowedOrigins::new`](crate::access::AllowedOrigins::new)). Default none.
+    pub allowed_origins: Vec<String>,
     /// The files of the certificates and of the private key for TLS, in PEM. Default `None`.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// What connections are allowed.
@@ -90,6 +92,7 @@ impl ServeOptions {
             api_keys: None,
             is_known_to_be_open: false,
             allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             tls: None,
             limits: ListenerLimits::default(),
             metrics_compat: None,

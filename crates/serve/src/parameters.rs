@@ -34,18 +34,18 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// A parameter that changes nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Parameter {
+pub struct ParameterWithoutEffect {
     /// Its name.
     pub name: &'static str,
     /// Why it changes nothing.
     pub why: &'static str,
     /// Which values it may have.
-    pub values: Values,
+    pub values: AcceptedValues,
 }
 
 /// The values of a parameter that change nothing.
 #[derive(Clone, Copy, Debug)]
-pub enum Values {
+pub enum AcceptedValues {
     /// All.
     Any,
     /// These, as JSON: each is what girih does anyway. Others would change the reply, and are refused.
@@ -90,15 +90,19 @@ pub struct ParameterNotes {
     left_out: AtomicBool,
 }
 
-impl Parameter {
+impl ParameterWithoutEffect {
     /// One of which every value has no effect.
-    pub const fn any(name: &'static str, why: &'static str) -> Parameter {
-        Parameter { name, why, values: Values::Any }
+    pub const fn any(name: &'static str, why: &'static str) -> ParameterWithoutEffect {
+        ParameterWithoutEffect { name, why, values: AcceptedValues::Any }
     }
 
     /// One of which these values, as JSON, are what girih does anyway.
-    pub const fn only(name: &'static str, values: &'static [&'static str], why: &'static str) -> Parameter {
-        Parameter { name, why, values: Values::Only(values) }
+    pub const fn only(
+        name: &'static str,
+        values: &'static [&'static str],
+        why: &'static str,
+    ) -> ParameterWithoutEffect {
+        ParameterWithoutEffect { name, why, values: AcceptedValues::Only(values) }
     }
 
     /// Accepts a value, and notes the parameter under `path` unless the value is the default.
@@ -108,14 +112,14 @@ impl Parameter {
     pub fn accept(&self, path: &str, value: &Value, notes: &ParameterNotes) -> Result<(), ApiError> {
         match self.values {
             _ if value.is_null() => {}
-            Values::Any => notes.add(path, self.why),
-            Values::Only(values) if values.iter().any(|one| is_json(value, one)) => {}
-            Values::Where(accepts) if accepts(value) => {}
-            Values::Only(values) => {
+            AcceptedValues::Any => notes.add(path, self.why),
+            AcceptedValues::Only(values) if values.iter().any(|one| is_json(value, one)) => {}
+            AcceptedValues::Where(accepts) if accepts(value) => {}
+            AcceptedValues::Only(values) => {
                 let message = format!("{path} must be {}: {}", values.join(" or "), self.why);
                 return Err(ApiError::unsupported(path, message));
             }
-            Values::Where(_) => {
+            AcceptedValues::Where(_) => {
                 let message = format!("{path} has a value that is not supported: {}", self.why);
                 return Err(ApiError::unsupported(path, message));
             }
@@ -234,14 +238,14 @@ mod tests {
     #[test]
     fn a_default_is_accepted_and_other_values_are_refused() {
         let notes = ParameterNotes::default();
-        let beams = Parameter::only("best_of", &["1"], "there is no search");
+        let beams = ParameterWithoutEffect::only("best_of", &["1"], "there is no search");
         for value in [json!(1), json!(1.0), Value::Null] {
             beams.accept("best_of", &value, &notes).unwrap();
         }
         assert_eq!(notes.header(), None);
         let error = beams.accept("best_of", &json!(2), &notes).unwrap_err();
         assert_eq!(error.message, "best_of must be 1: there is no search");
-        Parameter::any("num_gpu", "why").accept("options.num_gpu", &json!(3), &notes).unwrap();
+        ParameterWithoutEffect::any("num_gpu", "why").accept("options.num_gpu", &json!(3), &notes).unwrap();
         assert_eq!(notes.header().unwrap(), "options.num_gpu");
     }
 

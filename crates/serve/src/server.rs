@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::access::{AccessRules, ApiKeys, Hosts, check_address};
+use crate::access::{AccessRules, AllowedOrigins, Hosts, check_address};
 use crate::api;
 use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
@@ -137,7 +137,8 @@ impl Server {
     /// a collector of traces.
     pub fn listen(options: ServeOptions) -> Result<Server> {
         let asked = SocketAddr::new(options.host, options.port);
-        let keys = options.api_keys.as_deref().map(ApiKeys::read).transpose()?;
+        let keys = options.api_keys.clone();
+        let origins = AllowedOrigins::new(&options.allowed_origins, keys.is_some())?;
         let tls = options.tls.as_ref();
         let tls = tls.map(|(certificates, key)| tls::load(certificates, key)).transpose()?;
         check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
@@ -164,6 +165,7 @@ impl Server {
             keys,
             page_token: state.page_token.clone(),
             hosts: Hosts::new(address, &options.allowed_hosts)?,
+            origins,
             public: &page::PATHS,
             replies_per_key: options.replies_per_key,
         };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::format::{self, BlockFormat, pack_blocks, unpack_blocks};
+use crate::format::{self, BlockFormat, Levels, pack_blocks, unpack_blocks};
 use crate::{Error, Shape};
 
 /// Generates the enum, its names and its dispatch from one line per format.
@@ -48,6 +48,16 @@ macro_rules! formats {
             pub fn unpack(self, bytes: &[u8], values: &mut [f32]) {
                 self.check_blocks(bytes.len(), values.len());
                 match self { $(DType::$variant => unpack_blocks::<$block>(bytes, values),)* }
+            }
+
+            /// Calls `each` with the levels of each group of values of a block that share a scale,
+            /// in order. Plain floats and integers have none.
+            ///
+            /// # Panics
+            /// When the length is not that of a block.
+            pub fn levels(self, block: &[u8], each: &mut dyn FnMut(Levels)) {
+                assert_eq!(block.len(), self.block_bytes(), "one block of {self}");
+                match self { $(DType::$variant => <$block>::levels(block, each),)* }
             }
 
             /// Encodes whole blocks.

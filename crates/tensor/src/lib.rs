@@ -24,7 +24,7 @@ mod view;
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
-pub use format::{BlockFormat, Pack};
+pub use format::{BlockFormat, Levels, Pack};
 pub use random::Random;
 pub use shape::Shape;
 pub use view::View;

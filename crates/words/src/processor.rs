@@ -80,7 +80,8 @@ impl TextProcessor {
     /// When the model has no template, or rendering fails.
     pub fn render(&self, renderer: &mut Renderer, conversation: &Conversation) -> Result<Vec<TextSpan>> {
         let template = self.template.as_ref().ok_or_else(|| {
-            let sentence = "the model has no chat template; continue a text with `girih run MODEL TEXT`";
+            let sentence = "the model has no chat template; give one with --chat-template, or continue a text with \
+                            `girih run MODEL TEXT` or /v1/completions";
             Error::with_kind(ErrorKind::Refused, sentence)
         })?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());

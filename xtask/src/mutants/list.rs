@@ -67,7 +67,32 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(rule.scale) *",
                 "1.001 * f64::from(rule.scale) *",
             ),
-            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
+            mutant(
+                "attend_latent",
+                "crates/graph/src/ops/attend_latent.rs",
+                "latent[..value_size]",
+                "latent[size - value_size..]",
+            ),
+            mutant(
+                "linear_heads",
+                "crates/graph/src/ops/linear_heads.rs",
+                ".sum as f32",
+                ".sum as f32 * 1.0001",
+            ),
+            mutant("concat", "crates/graph/src/ops/concat.rs", "[a, b].concat()", "[b, a].concat()"),
+            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", "+ bias) as f32", "- bias) as f32"),
+            mutant(
+                "ssm_scan",
+                "crates/graph/src/ops/ssm_scan.rs",
+                "(dt * f64::from(rule.a[head])).exp()",
+                "(dt * f64::from(rule.a[heads - 1 - head])).exp()",
+            ),
+            mutant(
+                "delta_rule",
+                "crates/graph/src/ops/delta_rule.rs",
+                "* f64::from(a[head])).exp()",
+                "* 1.001 * f64::from(a[head])).exp()",
+            ),
             mutant(
                 "gate",
                 "crates/graph/src/ops/gate.rs",
@@ -85,6 +110,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "crates/graph/src/ops/activate.rs",
                 "f64::from(x)) as f32",
                 "f64::from(x)) as f32 * 1.0001",
+            ),
+            mutant(
+                "scale_columns",
+                "crates/graph/src/ops/scale_columns.rs",
+                "f64::from(*weight)) as f32",
+                "f64::from(*weight)) as f32 * 1.0001",
             ),
             mutant(
                 "xielu",
@@ -196,7 +227,33 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "*output = value / sum;",
                 "*output = value / sum * 1.001;",
             ),
+            mutant(
+                "attend_latent",
+                "crates/cpu/src/kernels/attend.rs",
+                "keys.get(dim).map_or(0.0, |key| key[position])",
+                "keys.get(dim).map_or(0.0, |key| key[position ^ 1])",
+            ),
+            mutant(
+                "linear_heads",
+                "crates/cpu/src/ops/linear_heads.rs",
+                "(row * heads + head) * inputs",
+                "(row * heads) * inputs",
+            ),
+            mutant("concat", "crates/cpu/src/ops/concat.rs", "to_b.copy_from_slice(b)", "to_b.fill(b[0])"),
             mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
+            // The decay of the row before, for all but the first rows of a block.
+            mutant(
+                "ssm_scan",
+                "crates/cpu/src/ops/ssm_scan.rs",
+                "dt: dt[row * heads + head]",
+                "dt: dt[row.saturating_sub(1) * heads + head]",
+            ),
+            mutant(
+                "delta_rule",
+                "crates/cpu/src/ops/delta_rule.rs",
+                "*to = beta * (v - (even + odd))",
+                "*to = beta * (v + (even + odd))",
+            ),
             mutant(
                 "gate",
                 "crates/cpu/src/ops/gate.rs",
@@ -222,6 +279,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "exp_m1_of_negative(least) - x) * negative * 1.001",
             ),
             mutant("add", "crates/cpu/src/ops/add.rs", "|a, b| a + b", "|a, b| a - b"),
+            mutant(
+                "scale_columns",
+                "crates/cpu/src/ops/scale_columns.rs",
+                "x * weight",
+                "x * weight * 1.0001",
+            ),
             mutant("scale", "crates/cpu/src/ops/scale.rs", "x * self.factor", "x * self.factor * 1.0001"),
             mutant(
                 "softcap",
@@ -298,6 +361,10 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "0.755_385_135_437",
             ),
         ],
+    ),
+    (
+        "state that is not cleared",
+        &[mutant("ssm_scan", "crates/cpu/src/carried.rs", "None => self.values[to].fill(0.0)", "None => {}")],
     ),
     (
         "portable twins",

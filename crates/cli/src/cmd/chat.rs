@@ -62,7 +62,7 @@ pub struct Args {
 /// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    let model = loading::open_for_chat(&args.model.model, &args.model.arch, args.conversation.reply_style)?;
+    let model = loading::open_for_chat(&args.model.model, &args.model.arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
-    if model.name() == BUILT_IN {
+    if model.name() == BUILT_IN && !args.conversation.template.has_template() {
         show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
     let (sampling, interrupt) = (args.sampling.clone(), ReplyInterrupt::default());

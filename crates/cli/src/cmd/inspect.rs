@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use girih::tools::FreeMemory;
 use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
@@ -14,6 +14,7 @@ use girih_words::TextProcessor;
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
+use super::template_digest::TemplateDigest;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
@@ -42,6 +43,9 @@ pub struct Args {
     /// Print a description for a model folder of an unknown architecture, with what girih could not decide.
     #[arg(long, requires = "model", conflicts_with_all = ["graph", "json", "tensors", "arch"])]
     suggest_arch: bool,
+    /// Compare the chat template with that of this folder [default: the folder of a .gguf file].
+    #[arg(long, value_name = "FOLDER", requires = "model", conflicts_with = "graph")]
+    source: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, conflicts_with = "graph")]
     json: bool,
@@ -58,7 +62,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(plan.graph())?;
         return Ok(Outcome::Done);
     }
-    let support = TextSupport::of(&model);
+    let support = TextSupport::of(&model, args.source.as_deref())?;
     let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
@@ -82,6 +86,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "memory": report::memory_json(&needed, free),
             "tokenizer": support.tokenizer.json(),
             "chat_template": support.template.json(),
+            "chat_template_digest": support.digest.as_ref().map(TemplateDigest::json),
         }))?;
         return Ok(ended);
     }
@@ -89,8 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for key in model.ignored_keys() {
         print_line!("ignored key: {}", quote(key))?;
     }
-    print_line!("tokenizer: {}", support.tokenizer)?;
-    print_line!("chat template: {}", support.template)?;
+    support.print()?;
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
@@ -167,6 +171,8 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
 struct TextSupport {
     tokenizer: Support,
     template: Support,
+    /// The digest of the template, if there is one.
+    digest: Option<TemplateDigest>,
 }
 
 /// The state of the tokenizer or the chat template, as `girih run` and `girih chat` find it.
@@ -180,18 +186,29 @@ enum Support {
 }
 
 impl TextSupport {
-    fn of(model: &Model) -> TextSupport {
-        let (tokenizer, template) = match model.text_processor() {
+    /// That of a model, whose template is compared with that of `source`.
+    fn of(model: &Model, source: Option<&Path>) -> Result<TextSupport> {
+        let (tokenizer, template, digest) = match model.text_processor() {
             Ok(text) => {
                 let tokens = counted(text.tokenizer.vocab_size(), "token");
-                (Support::Works(tokens), template(model, text))
+                let digest = TemplateDigest::of(model.files(), text, source)?;
+                (Support::Works(tokens), template(model, text), digest)
             }
             Err(error) if has_tokenizer(model.files()) => {
-                (Support::Broken(error.to_string()), Support::Absent)
+                (Support::Broken(error.to_string()), Support::Absent, None)
             }
-            Err(_) => (Support::Absent, Support::Absent),
+            Err(_) => (Support::Absent, Support::Absent, None),
         };
-        TextSupport { tokenizer, template }
+        Ok(TextSupport { tokenizer, template, digest })
+    }
+
+    fn print(&self) -> Result<()> {
+        print_line!("tokenizer: {}", self.tokenizer)?;
+        print_line!("chat template: {}", self.template)?;
+        match &self.digest {
+            Some(digest) => print_line!("chat template's digest: {}", digest.sentence()),
+            None => Ok(()),
+        }
     }
 
     fn is_usable(&self) -> bool {

@@ -19,8 +19,10 @@ pub mod quantize;
 pub mod render;
 pub mod run;
 pub mod serve;
+mod template_digest;
 pub mod tokenize;
 pub mod verify;
+mod verify_source;
 
 use clap::{Command, Parser, Subcommand};
 
@@ -52,7 +54,7 @@ enum CliCommand {
     Render(render::Args),
     /// Show a model's architecture, weights and memory needs; exit code 1 if its tokenizer or chat template is broken.
     Inspect(inspect::Args),
-    /// Check a model against reference outputs; exit code 1 if they disagree.
+    /// Check a model against reference outputs, or a .gguf file against the folder it was made from; exit code 1 if they disagree.
     Verify(verify::Args),
     /// Compare a model with reference outputs or another backend, layer by layer.
     Diagnose(diagnose::Args),

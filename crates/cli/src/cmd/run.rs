@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
-    let model = loading::open_for_replies(name, &args.arch, args.conversation.reply_style)?;
+    let model = loading::open_for_replies(name, &args.arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     let grammar = args.grammar.grammar()?;
     phases.end("open");

@@ -1,13 +1,13 @@
 //! `girih serve`: serves models over HTTP.
 
+mod served_names;
+
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use girih::tools::FreeMemory;
-use girih::{BUILT_IN, BUILT_IN_TEMPLATE, OpenOptions, ReplyStyle, RunOptions};
-use girih_file::quote;
+use girih::{Conversation, RunOptions};
 use girih_graph::description::byte_count;
 use girih_serve::listener::ListenerLimits;
 use girih_serve::{ServeOptions, ServedModel, Server};
@@ -23,7 +23,9 @@ use crate::model_name;
 use crate::output::print_note;
 use crate::process_limits;
 use crate::server_args::ServerArgs;
+use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
+use served_names::NamedModel;
 
 /// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
 /// as many tokens.
@@ -35,10 +37,13 @@ const OUTPUT_ROWS: u32 = 32;
 pub struct Args {
     #[command(flatten)]
     typed: TypedOptions,
-    /// Folders, .gguf or .safetensors files, ids in the cache, aliases, or stories260k; the first one answers
-    /// requests that name no model.
-    #[arg(value_name = "MODEL", required = true)]
+    /// Folders, .gguf or .safetensors files, ids in the cache, aliases, or stories260k, or NAME=MODEL for
+    /// another id in the APIs; the first one answers requests that name no model.
+    #[arg(value_name = "[NAME=]MODEL", required = true)]
     models: Vec<String>,
+    /// Id of the model in the APIs; of several models, given once for each in order.
+    #[arg(long, value_name = "NAME", alias = "served-model-name")]
+    served_name: Vec<String>,
     /// IP address to listen on; 0.0.0.0 is all interfaces.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -68,9 +73,8 @@ pub struct Args {
     /// Seconds that running requests have to finish after SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_timeout: u64,
-    /// Style of thinking and tool calls in replies: muse-glimmer, gpt-oss, mistral, seed-oss, minimax, qwen3-coder, glm, phi4, granite, nemotron, hunyuan, lfm2, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
-    #[arg(long, value_name = "NAME", value_parser = ReplyStyle::named)]
-    reply_style: Option<ReplyStyle>,
+    #[command(flatten)]
+    template: TemplateArgs,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -85,9 +89,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    refuse_twice(&args.models)?;
-    let models: Vec<ServedModel> =
-        args.models.iter().map(|name| served(args, name)).collect::<Result<_>>()?;
+    let models = models(args)?;
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -104,7 +106,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         None => options.limits,
     };
     let options = ServeOptions { limits, ..options };
-    args.server.notes(args.host).for_each(print_note);
+    args.server.notes(args.host, &args.typed).for_each(print_note);
     if limits.connections < ListenerLimits::default().connections {
         let count = limits.connections;
         print_note(format!(
@@ -132,20 +134,23 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Refuses two models whose name in the APIs is the same.
-fn refuse_twice(models: &[String]) -> Result<()> {
-    let mut names: Vec<String> = Vec::new();
-    for model in models {
-        let name = served_name(model);
-        if names.contains(&name) {
-            let name = quote(&name);
-            return Err(Error::call(format!(
-                "two models are named {name}: remove one, or give it another name with `girih alias NAME MODEL`"
-            )));
-        }
-        names.push(name);
+/// The models of the command line, under their names in the APIs.
+fn models(args: &Args) -> Result<Vec<ServedModel>> {
+    let named = served_names::named(&args.models, &args.served_name)?;
+    let models: Vec<CheckedModel> = named.iter().map(|model| opened(args, model)).collect::<Result<_>>()?;
+    let replying = models.iter().filter(|model| !model.is_encoder).count();
+    if args.template.has_template() && replying > 1 {
+        return Err(Error::call(format!(
+            "--chat-template is for one model, and {replying} are served: put chat_template.jinja into each folder"
+        )));
     }
-    Ok(())
+    Ok(models.into_iter().map(|model| model.served).collect())
+}
+
+/// A model that has been opened to check it, as it is served.
+struct CheckedModel {
+    served: ServedModel,
+    is_encoder: bool,
 }
 
 /// An error of listening; if another program has the port, with the option for another one.
@@ -158,15 +163,21 @@ fn with_port(error: girih::Error) -> Error {
     }
 }
 
-/// A model of the command line. It is opened to check it, and planned and loaded by the server.
-fn served(args: &Args, name: &str) -> Result<ServedModel> {
-    let open = loading::open_for_chat(name, &args.arch, args.reply_style)?;
+/// Opens a model to check it; the server plans and loads it.
+fn opened(args: &Args, model: &NamedModel<'_>) -> Result<CheckedModel> {
+    let name = model.source;
+    let open = loading::open_for_chat(name, &args.arch, &args.template)?;
+    let is_encoder = open.files().facts.is_encoder();
+    if args.template.has_template() && !is_encoder {
+        // A template that fails does so before the server listens.
+        open.render(&Conversation::new().user("?"))?;
+    }
     let options = loading::options_with_prompts(&open, &args.device, &args.prompts, &args.typed)?;
     let (sequences, waiting) = (args.sequences, args.waiting);
     let output_rows = sequences.max(OUTPUT_ROWS);
     let max_wait = Some(Duration::from_secs(args.max_wait));
     let options = RunOptions { sequences, waiting, max_wait, output_rows, ..options };
-    let run_options = if open.files().facts.is_encoder() {
+    let run_options = if is_encoder {
         options // an encoder drafts nothing
     } else {
         let plan = args.draft.plan(&open, options, &args.arch, &args.typed, args.device.show.show())?;
@@ -176,23 +187,7 @@ fn served(args: &Args, name: &str) -> Result<ServedModel> {
         plan.options().clone()
     };
     let source = model_name::resolved(name)?.into_owned();
-    let chat_template = (source == BUILT_IN).then(|| BUILT_IN_TEMPLATE.to_owned());
-    let open_options = OpenOptions {
-        chat_template,
-        reply_style: args.reply_style,
-        ..loading::open_options_with(&args.arch)?
-    };
-    Ok(ServedModel { name: served_name(name), source, open_options, run_options })
-}
-
-/// The id of a model in the APIs: its alias or id as it is typed; of a path the last part, without the
-/// ending of a file.
-fn served_name(name: &str) -> String {
-    let path = Path::new(name);
-    if !path.exists() {
-        return name.to_owned();
-    }
-    let last = path.file_name().map_or(name.into(), |last| last.to_string_lossy());
-    let stem = last.strip_suffix(".gguf").or_else(|| last.strip_suffix(".safetensors"));
-    stem.unwrap_or(&last).to_owned()
+    let open_options = loading::open_options_for_chat(&source, &args.arch, &args.template)?;
+    let served = ServedModel { name: model.name.clone(), source, open_options, run_options };
+    Ok(CheckedModel { served, is_encoder })
 }

@@ -1,4 +1,4 @@
-//! `girih verify`: compares a model with a golden file.
+//! `girih verify`: compares a model with a golden file, or a GGUF with its source.
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use girih_measure::{
 use serde_json::json;
 
 use super::outcome::Outcome;
+use super::verify_source;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
@@ -32,9 +33,12 @@ pub struct Args {
     device: DeviceArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
     #[arg(long, value_name = "FILE")]
-    golden: PathBuf,
+    golden: Option<PathBuf>,
+    /// Compare a .gguf file with the folder that it was made from: weights, facts, tokenizer and chat template, instead of outputs.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "golden")]
+    source: Option<String>,
     /// Precision of the reference outputs to compare with.
-    #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32")]
+    #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "source")]
     against: Against,
     /// Print JSON.
     #[arg(long)]
@@ -156,11 +160,19 @@ pub fn bound(model: &Model, against: Against, plan: &Plan) -> Result<ErrorBound>
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
+    if let Some(source) = &args.source {
+        return verify_source::run(&args.model, source, &args.device, args.json);
+    }
+    let Some(golden) = &args.golden else {
+        return Err(Error::call(
+            "verify compares with a reference: add --golden FILE, or --source FOLDER for a .gguf file",
+        ));
+    };
     let model = loading::open_model(&args.model)?;
     if model.files().facts.is_encoder() {
-        return run_encoder(args, &model);
+        return run_encoder(args, &model, golden);
     }
-    let mut run = GoldenRun::of(model, &args.device, &args.golden, args.against)?;
+    let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
     let bar = bar(&args.device);
     let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
@@ -185,8 +197,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
 
-fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
-    let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
+fn run_encoder(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
+    let run = EncoderGoldenRun::of(model, &args.device, golden, args.against)?;
     let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
     let bar = bar(&args.device);
     let EncoderVerdict { passed, bound, prompts, batch } =

@@ -75,9 +75,12 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
     (
         Server,
         &[
+            "served-name",
             "api-keys",
+            "api-key",
             "i-know-it-is-open",
             "allowed-host",
+            "allowed-origin",
             "unknown-parameters",
             "keep-header-lines",
             "tls-cert",
@@ -112,6 +115,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-range",
             "dry-breaker",
             "special",
+            "chat-template",
             "reply-style",
             "tool-choice",
             "arch",

@@ -214,7 +214,11 @@ fn options_of_other_programs_have_the_same_effect_or_one_sentence() {
         (&["run", "stories260k", "-cnv"][..], "`girih chat MODEL` converses; remove -cnv"),
         (&["run", "stories260k", "Hi", "-fa", "on"], "remove -fa"),
         (&["run", "stories260k", "Hi", "--mlock"], "girih does not lock memory; remove --mlock"),
-        (&["run", "stories260k", "Hi", "--chat-template", "chatml"], "remove --chat-template"),
+        (&["run", "stories260k", "Hi", "--chat-template", "chatml"], "there is no file 'chatml'"),
+        (
+            &["serve", "stories260k", "--allowed-origins", "*"],
+            "--allowed-origin URL allows pages of one origin",
+        ),
         (&["ps"], "girih has no command 'ps'"),
         (&["create", "mine"], "`girih alias NAME MODEL`"),
     ] {

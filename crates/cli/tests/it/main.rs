@@ -28,6 +28,7 @@ mod same;
 mod server_sandbox;
 mod server_start_and_end;
 mod settings;
+mod source;
 mod speed;
 mod story;
 mod structured;

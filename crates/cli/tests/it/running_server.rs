@@ -47,12 +47,19 @@ impl RunningServer {
 
     /// A reply with status 200.
     pub fn post(&self, path: &str, body: &Value) -> Value {
-        let body = body.to_string();
+        let (status, reply) = self.exchange(&format!("POST {path}"), "", &body.to_string());
+        assert_eq!(status, 200, "{reply}");
+        reply
+    }
+
+    /// The status and the JSON of the response to a request, such as `GET /v1/models`, with these further
+    /// headers.
+    pub fn exchange(&self, request: &str, headers: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).expect("it accepts");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+            "{request} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
@@ -60,8 +67,8 @@ impl RunningServer {
         .expect("it reads");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("a response");
-        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
-        serde_json::from_str(response.split_once("\r\n\r\n").expect("a body").1).expect("JSON")
+        let status = response.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, serde_json::from_str(response.split_once("\r\n\r\n").expect("a body").1).expect("JSON"))
     }
 
     /// A line of the process's status.

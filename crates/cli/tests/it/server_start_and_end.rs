@@ -60,9 +60,58 @@ fn a_server_on_all_addresses_says_which_names_it_answers_to() {
     };
     let all = ["--host", "0.0.0.0", "--i-know-it-is-open"];
     let said = notes(&all);
-    assert!(said.contains("other names than localhost get status 421; give --allowed-host"), "{said}");
+    assert!(
+        said.contains("other names than localhost get status 421, addresses pass; give --allowed-host"),
+        "{said}"
+    );
     assert!(said.contains("warning: keys, prompts and replies cross the network unencrypted"), "{said}");
     let named = notes(&[&all[..], &["--allowed-host", "girih.example"]].concat());
     assert!(named.contains("unencrypted") && !named.contains("421"), "{named}");
+    let keyed = notes(&["--api-key", "sk-secret"]);
+    assert!(
+        keyed.contains("other users of this machine can read --api-key") && !keyed.contains("sk-"),
+        "{keyed}"
+    );
     assert_eq!(notes(&[]), "");
+}
+
+#[test]
+fn a_server_has_the_names_the_keys_and_the_template_of_its_options() {
+    let home = Folder::new();
+    home.write(
+        "twice.jinja",
+        "{% for message in messages %}{{ message.content ~ message.content }}{% endfor %}",
+    );
+    let template = home.file("twice.jinja");
+    let named = ["story=stories260k", "--chat-template", name(&template), "--api-key", "bob:sk-1"];
+    let server = RunningServer::start(&home, &named);
+    assert_eq!(server.exchange("GET /v1/models", "", "").0, 401);
+    let key = "Authorization: Bearer sk-1\r\n";
+    let (_, models) = server.exchange("GET /v1/models", key, "");
+    assert_eq!(models["data"][0]["id"], "story");
+    let tokens = |body: &serde_json::Value| {
+        server.exchange("POST /tokenize", key, &body.to_string()).1["tokens"].to_string()
+    };
+    let message = json!({"role": "user", "content": "Lily."});
+    let rendered = tokens(&json!({"model": "story", "messages": [message]}));
+    assert_eq!(rendered, tokens(&json!({"prompt": "Lily.Lily.", "add_special_tokens": false})));
+    assert_eq!(server.end(), Some(0));
+    let server = RunningServer::start(&home, &["stories260k", "--served-model-name", "gpt-4o"]);
+    assert_eq!(server.exchange("GET /v1/models", "", "").1["data"][0]["id"], "gpt-4o");
+    assert_eq!(server.end(), Some(0));
+    for (options, words) in [
+        (
+            &["a=stories260k", "b=stories260k", "--chat-template", name(&template)][..],
+            "--chat-template is for one model",
+        ),
+        (&["stories260k", "--chat-template", "chatml"], "there is no file 'chatml'"),
+        (&["a=stories260k", "--served-name", "b"], "a model is named 'a' and, by --served-name, 'b'"),
+        (&["stories260k", "--api-key", ""], "API key 1 of the options is no key"),
+        (&["stories260k", "--allowed-origin", "*"], "name the origins, or give --api-keys"),
+        (&["stories260k", "--allowed-origin", "http://a/b"], "give SCHEME://HOST[:PORT] without a path"),
+    ] {
+        girih(&["serve", "--port", "0"]).with(options).fails(2, words);
+    }
+    let help = girih(&["serve", "--help-all"]).env("GIRIH_API_KEY", "sk-secret").done().stdout;
+    assert!(help.contains("--api-key <KEY>") && !help.contains("sk-secret"), "{help}");
 }

@@ -181,3 +181,20 @@ fn a_conversation_without_a_usable_template_is_refused() {
         template_folder("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
     girih(&["render", endless.name(), "Hi"]).fails(1, "ran longer than");
 }
+
+#[test]
+fn another_chat_template_takes_the_place_of_the_models_own() {
+    let folder = Folder::new();
+    let template = folder.write("twice.jinja", "<s>{{ messages[0].content ~ messages[0].content }}");
+    let run = |more: &[&str]| girih(&["run", "stories260k", "-n", "4", "--json"]).with(more).done().json();
+    let given = run(&["Lily was", "--chat-template", name(&template)]);
+    let plain = run(&["Lily wasLily was"]);
+    assert_eq!(given["ids"], plain["ids"]);
+    assert_ne!(given["ids"], run(&["Lily was"])["ids"]);
+    let raw = ["run", "stories260k", "Hi", "--raw", "--chat-template", name(&template)];
+    girih(&raw).fails(2, "--chat-template needs a chat template, and --raw uses none");
+    let broken = folder.write("broken.jinja", "{% if %}");
+    for command in ["chat", "serve"] {
+        girih(&[command, "stories260k", "--chat-template", name(&broken)]).fails(1, "chat template");
+    }
+}

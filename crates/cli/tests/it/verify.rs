@@ -153,6 +153,21 @@ fn lfm2_passes_in_both_precisions_with_every_isa_and_cache() {
     girih(&["quantize", name(&folder), name(&out.file("model.gguf")), "--type", "f32"]).fails(2, words);
 }
 
+/// Every fourth layer attends; the others have the gated delta rule.
+#[test]
+fn qwen3_5_passes_in_both_precisions_with_every_isa() {
+    let folder = fixture("qwen3_5");
+    let golden = folder.join("golden.safetensors");
+    passes(compare("verify", name(&folder), &golden), "qwen3_5", Some(LOGITS_WITHIN));
+    passes(compare("verify", name(&folder), &golden).with(&["--chunk", "3"]), "chunks", None);
+    for against in ["f32", "bf16"] {
+        for table in tables() {
+            let more = ["--isa", table.name, "--against", against];
+            agrees("verify", name(&folder), &golden, &more, "f32");
+        }
+    }
+}
+
 #[test]
 fn each_conversion_of_llama_cpp_passes() {
     for entry in fixture("gguf").read_dir().expect("a folder") {

@@ -15,6 +15,7 @@ mod layered;
 mod mutations;
 mod q4nx;
 mod recipe;
+mod source;
 mod vocabulary;
 
 use std::num::NonZeroUsize;

@@ -176,3 +176,16 @@ pub(super) fn add_lanes(lanes: [f32; LANES]) -> f32 {
     }
     sums[0]
 }
+
+/// Writes the numbers of each position of a tile of keys as a row of `width`, a multiple of [`LANES`]. Numbers
+/// behind those of the keys are 0. A line of a row is written at once, as rows lie far apart.
+pub fn transpose(keys: &[[f32; KEY_TILE]], width: usize, rows: &mut [f32]) {
+    for (part, first) in (0..width).step_by(LANES).enumerate() {
+        let keys = &keys[first.min(keys.len())..keys.len().min(first + LANES)];
+        for (position, row) in rows.chunks_exact_mut(width).enumerate() {
+            let line: [f32; LANES] =
+                std::array::from_fn(|dim| keys.get(dim).map_or(0.0, |key| key[position]));
+            row.as_chunks_mut().0[part] = line;
+        }
+    }
+}

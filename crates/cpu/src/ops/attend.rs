@@ -23,6 +23,9 @@
 //! the KV cache are decoded in registers if at most eight queries read them, otherwise once for
 //! all queries of the piece.
 //!
+//! Values that are the first numbers of keys (`attend_latent`) are decoded and transposed block by block for all
+//! queries of the piece, and are then added up as others are.
+//!
 //! Bytes moved: keys and values of the positions seen, once for a tile of rows.
 
 #[cfg(test)]
@@ -37,7 +40,8 @@ use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId};
 use super::executor::{Executor, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
-    AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
+    AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
+    ValueBlock, WIDTHS, transpose,
 };
 use crate::pool::{Grid, OutputTile};
 use crate::state::{SequenceBlocks, StateTensor, step_indexes};
@@ -115,9 +119,20 @@ pub(crate) struct AttentionParams {
     pub size: usize,
     /// Values in a head of values and of results.
     pub value_size: usize,
+    /// Where values are.
+    pub held: ValuesHeld,
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
+}
+
+/// Where values are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValuesHeld {
+    /// In a tensor of their own.
+    Apart,
+    /// They are the first numbers of keys.
+    InKeys,
 }
 
 /// Binds the `node` with these constants and operands.
@@ -131,7 +146,8 @@ pub(crate) fn bind(
     let [queries, held, read] = [q, keys, values].map(|id| graph.value(id).shape);
     let kv_heads = held.extents()[1];
     let (shared, size, value_size) = (queries.extents()[1] / kv_heads, queries.columns(), read.columns());
-    let attention = AttentionParams { kv_heads, shared, size, value_size, scale, span, softcap };
+    let held = ValuesHeld::Apart;
+    let attention = AttentionParams { kv_heads, shared, size, value_size, held, scale, span, softcap };
     let (of_step, y) = (step_indexes(graph, node), node.output);
     let run = BoundOp::new(move |step| {
         let (held, [keys, values]) = match of_step {
@@ -141,6 +157,27 @@ pub(crate) fn bind(
         let (y, [q]) = step.values.split(y, [q]);
         let sinks = sinks.map(|sinks| step.weights.vector(sinks));
         let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(values), sinks };
+        attend(&mut step.executor, heads, attention, step.rows, y);
+    });
+    let local = local_len(shared, size, value_size);
+    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
+}
+
+/// Binds attention to `latents`, of which the first numbers are values.
+pub(crate) fn bind_latent(
+    graph: &Graph,
+    (scale, span, value_size): (f32, Span, usize),
+    [q, latents]: [ValueId; 2],
+    y: ValueId,
+) -> BoundOp {
+    let [queries, keys] = [q, latents].map(|id| graph.value(id).shape);
+    let (kv_heads, size, held) = (keys.extents()[1], queries.columns(), ValuesHeld::InKeys);
+    let shared = queries.extents()[1] / kv_heads;
+    let attention = AttentionParams { kv_heads, shared, size, value_size, held, scale, span, softcap: None };
+    let run = BoundOp::new(move |step| {
+        let latents = step.state.tensor(step.values.state(latents));
+        let (y, [q]) = step.values.split(y, [q]);
+        let heads = AttentionOperands { q, keys: latents, values: latents, sinks: None };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
     let local = local_len(shared, size, value_size);
@@ -682,7 +719,10 @@ impl<'a> ChunkWalk<'a> {
             };
             let cells = Cells::Stored(format, self.values(index));
             let mut block = ValueBlock { cells, positions, width, next: ahead };
-            if decodes {
+            if self.piece.attention.held == ValuesHeld::InKeys {
+                self.values_of_keys(index, format, scratch.keys, scratch.values);
+                block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
+            } else if decodes {
                 (table.widen_values)(block.clone(), scratch.values);
                 block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
             }
@@ -690,6 +730,20 @@ impl<'a> ChunkWalk<'a> {
                 self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
                 block.next = &[];
             }
+        }
+    }
+
+    /// Decodes the values of a block that are the first numbers of its keys, which lie transposed.
+    fn values_of_keys(&self, block: usize, format: Format, keys: &mut [f32], values: &mut [f32]) {
+        let AttentionParams { size, value_size, .. } = self.piece.attention;
+        let (tile_bytes, dims) =
+            (format.bytes(KEY_TILE, size), value_size.next_multiple_of(KV_GROUP).min(size));
+        let width = value_size.next_multiple_of(LANES);
+        let tiles = self.keys(block).chunks_exact(tile_bytes);
+        for (tile, values) in tiles.zip(values.chunks_exact_mut(KEY_TILE * width)) {
+            let keys = &mut keys[..dims * KEY_TILE];
+            (self.piece.table.widen_keys)(format, &tile[..format.bytes(KEY_TILE, dims)], keys);
+            transpose(keys.as_chunks().0, width, values);
         }
     }
 

@@ -132,7 +132,8 @@ fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
         let node = graph.nodes.iter().find(|node| node.output == weights);
         match node.map(|node| (node.op, &node.inputs)) {
             Some((Op::Route { used, .. }, _)) => return used as usize <= max,
-            Some((Op::Gather | Op::Reshape, inputs)) => weights = inputs[0],
+            // All of them keep zeros.
+            Some((Op::Gather | Op::Reshape | Op::ScaleColumns, inputs)) => weights = inputs[0],
             _ => return false,
         }
     }
@@ -193,7 +194,7 @@ impl BoundExperts {
                 }
             };
             let bands = bands_of_columns(tile.columns());
-            MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
+            MatmulPiece { table, first, gated, epilogue, bands, base: 0, tile }.compute(scratch);
         });
 
         let row = |slot: usize| &inner_rows[slot * inner..][..inner];
@@ -233,7 +234,7 @@ fn add_up(
             for start in all.clone().step_by(NARROW_PIECE_BANDS) {
                 let bands = start..all.end.min(start + NARROW_PIECE_BANDS);
                 let tile = &mut *tile;
-                MatmulPiece { table, first, gated: None, epilogue, bands, tile }.compute(scratch);
+                MatmulPiece { table, first, gated: None, epilogue, bands, base: 0, tile }.compute(scratch);
             }
         }
     });

@@ -189,7 +189,7 @@ pub(crate) fn linear(
         let gated = if matches!(epilogue, Epilogue::Gate { .. }) { matmuls[1] } else { None };
         let first = matmuls[index].expect("where there is no matmul there are no tiles");
         let bands = bands_of_columns(tile.columns());
-        MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
+        MatmulPiece { table, first, gated, epilogue, bands, base: 0, tile }.compute(scratch);
     });
 }
 
@@ -255,6 +255,8 @@ pub(super) struct MatmulPiece<'a, 'b, 'c> {
     pub epilogue: Epilogue<'a>,
     /// Bands whose results lie in the tile.
     pub bands: Range<usize>,
+    /// The column of the output that has the results of the weights' first row.
+    pub base: usize,
     pub tile: &'b mut OutputTile<'c, f32>,
 }
 
@@ -318,7 +320,7 @@ impl MatmulPiece<'_, '_, '_> {
     /// Applies the epilogue to the sums of a band and stores the results of all columns.
     fn store(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
         let (table, width) = (self.table, self.first.weight.rows);
-        let range = band * BAND..self.tile.columns().end.min((band + 1) * BAND);
+        let range = band * BAND..(self.tile.columns().end - self.base).min((band + 1) * BAND);
         let sums = self.first.row_sums(range.clone(), sums);
         if let Some(matmul) = &self.gated {
             matmul.row_sums(range.clone(), gated);
@@ -353,7 +355,7 @@ impl MatmulPiece<'_, '_, '_> {
         sums: &[[f32; BAND]],
         write: impl Fn(usize, &[f32], &mut [f32]),
     ) {
-        let (first, top) = (self.tile.columns().start, self.tile.rows().start);
+        let (first, top) = (self.tile.columns().start - self.base, self.tile.rows().start);
         for (row, sums) in sums.iter().enumerate() {
             let to = match self.epilogue {
                 Epilogue::AddRows { rows, .. } => rows[row] as usize,

@@ -74,7 +74,9 @@ pub(crate) fn bind(epsilon: f32, x: ValueId, weight: Option<ValueId>, y: ValueId
     let run = BoundOp::new(move |step| {
         let weight = weight.map(|weight| step.weights.vector(weight));
         let (y, [x]) = step.values.split(y, [x]);
-        each_row(&mut step.executor, x, width, y, |table, _, x, y| {
+        each_row(&mut step.executor, x, width, y, |table, run, x, y| {
+            // A weight of all values of a row begins again with the next one.
+            let weight = weight.map(|weight| &weight[run * width % weight.len()..][..width]);
             table.run(Norm { x, weight, epsilon, y });
         });
     });

@@ -120,8 +120,10 @@ fn take_others(groups: ExpertGroups, ranks: &[f32], taken: &mut [f32], of_groups
     let of_groups = &mut of_groups[..count];
     for (group, rank) in of_groups.iter_mut().enumerate() {
         let (ranks, taken) = (&ranks[group * size..][..size], &mut taken[group * size..][..size]);
-        let [first, second] = [take_best(ranks, taken), take_best(ranks, taken)];
-        *rank = ranks[first] + ranks[second];
+        *rank = ranks[take_best(ranks, taken)];
+        for _ in 1..groups.best {
+            *rank += ranks[take_best(ranks, taken)];
+        }
     }
     // All experts count as taken, then those of the chosen groups do not.
     taken.fill(1.0);

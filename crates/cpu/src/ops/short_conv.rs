@@ -2,8 +2,8 @@
 //! before it.
 //!
 //! A row is computed from rows of the step and from the carried value, so rows are cut into pieces
-//! like those of other operators; the rows to carry are kept when all are computed. A sum begins at
-//! the oldest row. Bytes: for each row, the taps, as many rows as there are taps, and the result,
+//! like those of other operators; the rows to carry are kept when all are computed. A sum begins with
+//! the bias, if there is one, and the oldest row. Bytes: for each row, the taps, as many rows as there are taps, and the result,
 //! nearly all of which is in L1 or L2.
 
 use girih_graph::ValueId;
@@ -12,9 +12,10 @@ use super::rows::by_rows;
 use crate::bound::BoundOp;
 
 /// Convolves the columns of `x` with `taps`, and replaces what is carried.
-pub(crate) fn bind([x, taps, carried]: [ValueId; 3], y: ValueId) -> BoundOp {
+pub(crate) fn bind([x, taps, carried]: [ValueId; 3], bias: Option<ValueId>, y: ValueId) -> BoundOp {
     BoundOp::new(move |step| {
         let (width, rows, taps) = (step.values.stride(y), step.rows, step.weights.vector(taps));
+        let bias = bias.map(|bias| step.weights.vector(bias));
         let carried = step.state.carried_mut(step.values.state(carried));
         let (y, [x]) = step.values.split(y, [x]);
         let (before, last) = (&*carried, taps.len() / width - 1);
@@ -23,7 +24,10 @@ pub(crate) fn bind([x, taps, carried]: [ValueId; 3], y: ValueId) -> BoundOp {
                 let sequence = &rows.sequences[rows.origins[row].sequence as usize];
                 let (index, held) = (row - sequence.rows.start as usize, before.before(sequence));
                 let y = tile.row(row);
-                y.fill(0.0);
+                match bias {
+                    Some(bias) => y.copy_from_slice(bias),
+                    None => y.fill(0.0),
+                }
                 for (tap, taps) in taps.chunks_exact(width).enumerate() {
                     let back = last - tap;
                     if index >= back {

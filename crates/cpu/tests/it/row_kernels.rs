@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap,
+    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, ScaleColumns, Softcap,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -17,7 +17,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 10] = [
+const OPS: [OpName; 11] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -27,6 +27,7 @@ const OPS: [OpName; 10] = [
     OpName::Xielu,
     OpName::Add,
     OpName::Scale,
+    OpName::ScaleColumns,
     OpName::Softcap,
 ];
 
@@ -77,8 +78,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
     };
     let x = rows(case, 0);
     match applied {
-        AppliedOp::Norm { epsilon, x: _, weight } => x.chunks(width).for_each(|x| {
-            let weight = operand(weight.is_some(), 0);
+        AppliedOp::Norm { epsilon, x: _, weight } => x.chunks(width).enumerate().for_each(|(index, x)| {
+            // A weight of all values of a row begins again with the next one.
+            let weight = operand(weight.is_some(), 0).map(|all| &all[index * width % all.len()..][..width]);
             run(x, &mut |x, y| table.run(Norm { x, weight, epsilon, y }));
         }),
         AppliedOp::LayerNorm { epsilon, x: _, weight, bias } => x.chunks(width).for_each(|x| {
@@ -125,6 +127,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         AppliedOp::Scale { factor, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Scale { x, factor, y })));
         }
+        AppliedOp::ScaleColumns { x: _, weight: _ } => x.chunks(width).for_each(|x| {
+            run(x, &mut |x, y| table.run(ScaleColumns { x, weight: &ids[0], y }));
+        }),
         AppliedOp::Softcap { cap, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Softcap { x, cap, y })));
         }

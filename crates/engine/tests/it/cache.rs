@@ -467,7 +467,7 @@ impl World {
         match self.cache.rewind(id, to as u32, &[]) {
             Some(left) => {
                 let left = left as usize;
-                assert!(left == to || left < to && left % BLOCK_POSITIONS == 0);
+                assert!(left == to || left < to && left.is_multiple_of(BLOCK_POSITIONS));
                 self.live.get_mut(&id).expect("it is live").truncate(left);
             }
             None => {

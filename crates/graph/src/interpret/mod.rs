@@ -1,6 +1,8 @@
 //! Runs a graph by the definition of every op: plain loops, sums in `f64`, every value rounded once
 //! to `f32`. It is slow on purpose; backends are compared with it.
 
+mod delta_rule;
+mod sequential;
 mod values;
 mod weights;
 

@@ -13,10 +13,11 @@ use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
-    AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap,
+    splice, temper, xielu,
 };
-use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
+use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
 use crate::value::{Extent, Role, Value, ValueId};
 
@@ -25,8 +26,8 @@ use crate::value::{Extent, Role, Value, ValueId};
 /// values that a device has computed.
 #[derive(Debug)]
 pub struct Values<'a> {
-    graph: &'a Graph,
-    sequences: &'a [Sequence<'a>],
+    pub(super) graph: &'a Graph,
+    pub(super) sequences: &'a [Sequence<'a>],
     /// One for each value of the graph.
     slots: Vec<Slot<'a>>,
 }
@@ -98,8 +99,14 @@ impl<'a> Values<'a> {
     pub fn run(&mut self, node: usize, weights: &dyn WeightRows, state: &mut PositionMajor) -> Result<()> {
         let node = &self.graph.nodes[node];
         let result = match node.op.applied_to(&node.inputs) {
-            Some(AppliedOp::ShortConv { x, taps, carried }) => {
-                self.short_conv([x, taps, carried], weights, state)?
+            Some(AppliedOp::ShortConv { x, taps, carried, bias }) => {
+                self.short_conv([x, taps, carried], bias, weights, state)?
+            }
+            Some(AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried }) => {
+                self.ssm_scan((least, most), [x, dt, b, c], [a, d, bias], carried, weights, state)?
+            }
+            Some(AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried }) => {
+                self.delta_rule([q, k, v, beta, dt], sharing, [a, carried], weights, state)?
             }
             _ => NodeReads { values: self, node, weights, state }.result()?,
         };
@@ -115,33 +122,8 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// Runs a short convolution, and replaces what each sequence carries.
-    fn short_conv(
-        &self,
-        [x, taps, carried]: [ValueId; 3],
-        weights: &dyn WeightRows,
-        state: &mut PositionMajor,
-    ) -> Result<Vec<f32>> {
-        let (rows, width) = (self.read(x)?, self.graph.value(x).shape.columns());
-        let [taps, carried] = [taps, carried].map(|id| self.graph.value(id));
-        let (kept, taps) = (carried.shape.elements(), weights.rows(&taps.name, 0..taps.shape.rows())?);
-        let mut result = Vec::with_capacity(rows.len());
-        for sequence in self.sequences {
-            let Range { start, end } = sequence.rows.indexes();
-            let mut held = state.carried(&carried.name, sequence)?;
-            held.extend_from_slice(&rows[start * width..end * width]);
-            result.extend(short_conv::define(&held, &taps, width));
-            for (count, position) in (1..=end - start).zip(sequence.position as usize..) {
-                if (position + 1).is_multiple_of(BLOCK_POSITIONS) || count == end - start {
-                    state.carry(&carried.name, sequence, position, &held[count * width..][..kept])?;
-                }
-            }
-        }
-        Ok(result)
-    }
-
     /// As [`Values::get`]; a value that is not there is an error.
-    fn read(&self, id: ValueId) -> Result<&[f32]> {
+    pub(super) fn read(&self, id: ValueId) -> Result<&[f32]> {
         self.get(id).ok_or_else(|| self.absent(id))
     }
 
@@ -269,6 +251,13 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
                 linear::define(self.rows(x)?, &weight, bias.as_deref(), self.value(x).columns())
             }
+            AppliedOp::LinearHeads { x, weight } => {
+                let heads = self.value(x).inner()[0];
+                linear_heads::define(self.rows(x)?, &self.weight(weight)?, [heads, self.value(x).columns()])
+            }
+            AppliedOp::Concat { a, b } => {
+                concat::define(self.rows(a)?, self.rows(b)?, [a, b].map(|id| self.value(id).columns()))
+            }
             AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
                 let router = Router { score, used, normalized, groups, factor, near };
                 let bias = self.optional(bias)?;
@@ -307,7 +296,21 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref() };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
-            AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),
+            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
+                let sizes = [self.value(latents).columns(), values as usize];
+                let keys_at = |sequence: &Sequence<'_>, seen| self.held(latents, sequence, seen);
+                let values_at = |sequence: &Sequence<'_>, seen| {
+                    let latents = self.held(latents, sequence, seen)?;
+                    Ok(attend_latent::values(&latents, sizes).into())
+                };
+                let keys = HeldRows { inner: self.stride(latents), at: &keys_at };
+                let values = HeldRows { inner: self.stride(latents) / sizes[0] * sizes[1], at: &values_at };
+                let rule = ScoreRule { scale, span, softcap: None, sinks: None };
+                attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
+            }
+            AppliedOp::ShortConv { .. } | AppliedOp::SsmScan { .. } | AppliedOp::DeltaRule { .. } => {
+                unreachable!("it replaces state; `Values::run` computes it")
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::define(self.rows(gate)?, self.rows(up)?, GateRule { act, limit, offset })
             }
@@ -324,6 +327,9 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
+            AppliedOp::ScaleColumns { x, weight } => {
+                scale_columns::define(self.rows(x)?, &self.weight(weight)?)
+            }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
             AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
             AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),

@@ -13,6 +13,9 @@
 pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
+pub(crate) mod attend_latent;
+pub(crate) mod concat;
+pub(crate) mod delta_rule;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod gate;
@@ -20,15 +23,18 @@ pub(crate) mod gate_heads;
 pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
+pub(crate) mod linear_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;
 pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod scale;
+pub(crate) mod scale_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
+pub(crate) mod ssm_scan;
 pub(crate) mod temper;
 mod write;
 pub(crate) mod xielu;
@@ -38,9 +44,9 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed, any,
-    finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
-    positive_bound_if_present, positive_if_present,
+    Act, Constant, ConstantList, ExpertGroups, GateLimit, HeadSharing, Pairing, Pooling, RouterScore, Span,
+    Weighed, any, finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero,
+    positive, positive_bound_if_present, positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -264,7 +270,8 @@ ops! {
 
     /// `(x [R, …, D], weight [D]?) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
-    /// (Zhang & Sennrich 2019, arXiv 1910.07467).
+    /// (Zhang & Sennrich 2019, arXiv 1910.07467). The weight may have a number for each value of a row
+    /// instead, `[… · D]`: norms of groups with a weight of their own each.
     Norm = norm {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
@@ -280,6 +287,12 @@ ops! {
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
+
+    /// `(x [R, H, D], weight [H, E, D]) → [R, H, E]`: each head of a row times the transpose of its matrix.
+    LinearHeads = linear_heads (x: Activations, weight: Matrices) Own;
+
+    /// `(a [R, H, D], b [R, H, E]) → [R, H, D + E]`: the numbers of each head of `a`, then those of `b`.
+    Concat = concat (a: Activations, b: Activations) Own;
 
     /// `(scores [R, E], bias [E]?) → same`: the weights of the experts of a row, 0 for those that it does
     /// not choose. Scores become probabilities; the experts with the largest ones plus the bias are
@@ -373,11 +386,49 @@ ops! {
         softcap: Option<f32> [positive_if_present],
     } (q: Rows, keys: StateOrRows, values: StateOrRows; sinks: Vector) Positional;
 
-    /// `(x [R, D], taps [K, D], carried [K − 1, D]) → same`, sequential: the causal convolution
-    /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k]` for row `r` of a
+    /// `(q [R, H, D], latents [C, G, D]) → [R, H, E]`, positional: [`Attend`](Op::Attend) without a softcap and
+    /// sinks, to keys whose first `E` numbers are their values, too. So a latent is held once (DeepSeek-AI 2024,
+    /// arXiv 2405.04434). The latents are state.
+    AttendLatent = attend_latent {
+        /// Multiplies every score.
+        scale: f32 [finite],
+        /// How far back a row attends.
+        span: Span [not_empty],
+        /// The number of a key's first numbers that are its value: `E`.
+        values: u32 [not_zero],
+    } (q: Rows, latents: StateOrRows) Positional;
+
+    /// `(x [R, D], taps [K, D], carried [K − 1, D], bias [D]?) → same`, sequential: the causal convolution
+    /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k] + bias` for row `r` of a
     /// sequence. The carried value holds the last `K − 1` rows of `x`, the latest one last; a
     /// sequence begins with zeros.
-    ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried) Sequential;
+    ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried; bias: Vector) Sequential;
+
+    /// `(x [R, H, P], dt [R, H], b [R, G, N], c [R, G, N], a [H], d [H], bias [H], carried [H, P, N]) → like x`,
+    /// sequential: the scan of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060). A row makes a step
+    /// `Δ = min(max(softplus(dt + bias), least), most)` for each head; its state becomes
+    /// `S ← e^(Δ·a) · S + Δ · x bᵀ`, and its result is `S c + d · x`. Head `h` reads `b` and `c` of group
+    /// `h / (H / G)`. The carried value is `S`; a sequence begins with zeros.
+    SsmScan = ssm_scan {
+        /// The smallest step.
+        least: f32 [not_negative],
+        /// The largest step.
+        most: Option<f32> [not_negative_if_present],
+    } (
+        x: Rows, dt: Rows, b: Rows, c: Rows, a: Vector, d: Vector, bias: Vector, carried: Carried
+    ) Sequential;
+
+    /// `(q [R, G, D], k [R, G, D], v [R, H, E], beta [R, H], dt [R, H] or [R, H, D], a [H], carried [H, D, E])
+    /// → like v`, sequential: the gated delta rule (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464); with a step
+    /// for each channel, Kimi Delta Attention (Kimi Team 2025, arXiv 2510.26692). The carried value has a matrix
+    /// `S` for each head, of zeros where a sequence begins. A row decays it, `S ← e^(dt · a) · S`, corrects what it
+    /// predicts, `u = beta · (v − Sᵀ k)` and `S ← S + k uᵀ`, and returns `Sᵀ q`.
+    DeltaRule = delta_rule {
+        /// Which heads of values share a head of queries and keys.
+        sharing: HeadSharing [any],
+    } (
+        q: Rows, k: Rows, v: Rows, beta: Rows, dt: Rows, a: Vector, carried: Carried
+    ) Sequential;
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element; with a limit and an offset as a
     /// [`GateRule`](crate::GateRule) says.
@@ -422,6 +473,10 @@ ops! {
         /// The constant.
         factor: f32 [finite],
     } (x: Activations) Own;
+
+    /// `(x [R, …, D], weight [D]) → same`: every number times the weight of its column; zeros stay zeros, so that
+    /// experts that were not chosen are none.
+    ScaleColumns = scale_columns (x: Activations, weight: Vector) Own;
 
     /// `(x) → same`: `cap · tanh(x / cap)`.
     Softcap = softcap {

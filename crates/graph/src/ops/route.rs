@@ -34,12 +34,12 @@ impl Router {
     /// Whether the router can choose among this number of experts.
     pub fn suits(&self, experts: usize) -> bool {
         let used = self.used as usize;
-        let in_groups = |ExpertGroups { count, used: groups }: ExpertGroups| {
+        let in_groups = |ExpertGroups { count, used: groups, best }: ExpertGroups| {
             let (count, size) = (count as usize, experts.checked_div(count as usize).unwrap_or(0));
             groups > 0
                 && groups as usize <= count
                 && size * count == experts
-                && size > 1
+                && (1..=size).contains(&(best as usize))
                 && used <= groups as usize * size
         };
         let knows_near = self.near.is_none() || self.score == RouterScore::Softmax;
@@ -73,9 +73,11 @@ impl Router {
         ranks
     }
 
-    /// The rank of each group: the sum of its two largest ranks (DeepSeek-AI 2024, arXiv 2412.19437).
+    /// The rank of each group: the sum of its largest ranks, of two (DeepSeek-AI 2024, arXiv 2412.19437) or of one
+    /// (DeepSeek-AI 2024, arXiv 2405.04434).
     fn group_ranks(ranks: &[f64], groups: ExpertGroups) -> Vec<f64> {
-        let sum = |group: &[f64]| largest(group, 2).iter().map(|index| group[*index]).sum();
+        let sum =
+            |group: &[f64]| largest(group, groups.best as usize).iter().map(|index| group[*index]).sum();
         ranks.chunks_exact(ranks.len() / groups.count as usize).map(sum).collect()
     }
 
@@ -159,8 +161,9 @@ impl Router {
             let of_groups = Router::group_ranks(&ranks, groups);
             let taken = largest(&of_groups, groups.used as usize);
             let next = below(&of_groups, &taken);
-            // A group's rank is the sum of two.
-            if taken.iter().any(|group| of_groups[*group] - next <= 4.0 * slope * error) {
+            // A group's rank is a sum.
+            let error = f64::from(groups.best) * error;
+            if taken.iter().any(|group| of_groups[*group] - next <= 2.0 * slope * error) {
                 return chosen;
             }
             let size = ranks.len() / groups.count as usize;
@@ -269,7 +272,7 @@ mod tests {
     /// The group of the best expert has the lower sum of two.
     #[test]
     fn groups_are_chosen_by_their_two_best() {
-        let groups = Some(ExpertGroups { count: 2, used: 1 });
+        let groups = Some(ExpertGroups { count: 2, used: 1, best: 2 });
         let router = Router { score: RouterScore::Sigmoid, groups, ..PLAIN };
         let weights = router.weights(&[3.0, -9.0, 1.0, 2.0], None);
         assert!(
@@ -279,8 +282,16 @@ mod tests {
     }
 
     #[test]
+    fn groups_may_be_chosen_by_their_best() {
+        let groups = Some(ExpertGroups { count: 2, used: 1, best: 1 });
+        let weights = Router { groups, used: 1, ..PLAIN }.weights(&[3.0, -9.0, 1.0, 2.0], None);
+        assert!(weights[0] > 0.6 && weights[1..] == [0.0; 3], "{weights:?}");
+        assert!(Router { groups: Some(ExpertGroups { count: 4, used: 2, best: 1 }), ..PLAIN }.suits(4));
+    }
+
+    #[test]
     fn a_router_suits_a_number_of_experts() {
-        let groups = |count, used| Router { groups: Some(ExpertGroups { count, used }), ..PLAIN };
+        let groups = |count, used| Router { groups: Some(ExpertGroups { count, used, best: 2 }), ..PLAIN };
         assert!(PLAIN.suits(2) && !PLAIN.suits(1));
         assert!(groups(2, 1).suits(4) && !groups(2, 1).suits(5) && !groups(2, 3).suits(4));
         assert!(
@@ -313,8 +324,11 @@ mod tests {
         assert_eq!([uncertain(0.24), uncertain(0.26), uncertain(1.1)], [vec![], vec![3], vec![2, 3]]);
         let moved = |by: f32| PLAIN.choice(&PLAIN.rank_by(&[0.0, 1.0 + by, 3.0, 1.5 - by], None));
         assert_eq!([moved(0.24), moved(0.26)], [vec![2, 3], vec![2, 1]]);
-        let groups =
-            Router { score: RouterScore::Sigmoid, groups: Some(ExpertGroups { count: 2, used: 1 }), ..PLAIN };
+        let groups = Router {
+            score: RouterScore::Sigmoid,
+            groups: Some(ExpertGroups { count: 2, used: 1, best: 2 }),
+            ..PLAIN
+        };
         assert_eq!(groups.uncertain(&[0.1, 0.0, 0.1, 0.1], None, 0.2), [2, 3]);
         assert!(groups.uncertain(&[-5.0, -5.0, 5.0, 5.0], None, 0.2).is_empty());
     }

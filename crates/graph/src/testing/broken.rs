@@ -6,19 +6,23 @@ use std::ops::Range;
 
 use girih_tensor::Random;
 
-use super::case::{Case, CaseInput};
+use super::case::{Case, CaseInput, CaseSequence};
 use super::draft::stored_values;
 use super::roundoff::Roundoff;
 use super::suite::{compare, truth};
 use super::table::draw;
-use crate::constant::{Act, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed};
-use crate::ops::{Op, OpName};
+use crate::constant::{Act, GateLimit, HeadSharing, Pairing, Pooling, RouterScore, Span, Weighed};
+use crate::ops::{Op, OpName, RowUse};
 use crate::state_kind::StateKind;
 
 /// What changes no result: `used` only bounds the work, and a row that reads its own position alone gets its value
-/// whatever the score.
-const WITHOUT_EFFECT: [(OpName, &str); 3] =
-    [(OpName::Experts, "used"), (OpName::Write, "input q is another"), (OpName::Write, "input k is another")];
+/// whatever the score. The shape of the result says how many values there are.
+const WITHOUT_EFFECT: [(OpName, &str); 4] = [
+    (OpName::Experts, "used"),
+    (OpName::AttendLatent, "values"),
+    (OpName::Write, "input q is another"),
+    (OpName::Write, "input k is another"),
+];
 
 /// What must be noticed of an op, and whether a case has.
 #[derive(Default)]
@@ -102,6 +106,15 @@ fn break_operands(case: &Case, want: &[f32], noticed: &mut Noticed) {
         other.weights.0.insert(weight.name.clone(), bytes);
         try_case(format!("weight {} is another", weight.name), other);
     }
+    let is_sequential = case.graph.nodes.iter().any(|node| node.op.spec().rows == RowUse::Sequential);
+    if is_sequential && case.sequences.len() > 1 {
+        // The second sequence goes on with what the first one has left.
+        let mut other = case.clone();
+        let rows = case.sequences.iter().map(|sequence| sequence.rows).sum();
+        other.sequences = vec![CaseSequence::new(0, rows)];
+        other.graph.key.context = rows;
+        try_case("a carried value is not cleared".to_owned(), other);
+    }
     let inputs: Vec<String> = case.graph.inputs().map(|(_, value)| value.name.clone()).collect();
     for (index, name) in inputs.iter().enumerate() {
         let mut other = case.clone();
@@ -111,6 +124,13 @@ fn break_operands(case: &Case, want: &[f32], noticed: &mut Noticed) {
             CaseInput::Given(_, runs) => runs.iter_mut().for_each(|(_, values)| values.reverse()),
         }
         try_case(format!("input {name} is another"), other);
+        if let (true, CaseInput::Rows(width, values)) = (is_sequential, &case.inputs[index]) {
+            let mut late = values.clone();
+            late.rotate_right(*width);
+            let mut other = case.clone();
+            other.inputs[index] = CaseInput::Rows(*width, late);
+            try_case(format!("input {name} is a row late"), other);
+        }
     }
 }
 
@@ -121,7 +141,7 @@ fn break_constants(case: &Case, want: &[f32], noticed: &mut Noticed) {
     for (name, op) in changed_constants(case.graph.nodes[index].op) {
         let mut other = case.clone();
         other.graph.nodes[index].op = op;
-        if let Op::Attend { span, .. } = op {
+        if let Op::Attend { span, .. } | Op::AttendLatent { span, .. } = op {
             other.graph.groups.iter_mut().for_each(|group| group.kind = StateKind::Positions { span });
         }
         // A graph that is refused shows nothing.
@@ -142,6 +162,15 @@ fn next<T: Copy + PartialEq>(of: T, choices: &[T]) -> T {
     choices[at % choices.len()]
 }
 
+fn other_span(span: Span) -> Span {
+    match span {
+        Span::Window(length) => Span::Window(length + 1),
+        Span::Chunk(length) => Span::Chunk(length + 1),
+        Span::Full => Span::Window(2),
+        Span::All => Span::All,
+    }
+}
+
 /// The op with each constant changed, by the constant's name. There is no default arm, so an op whose constants
 /// nobody changes does not compile.
 #[allow(clippy::too_many_lines, reason = "each op has its arm")]
@@ -150,11 +179,22 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         Op::Embed
         | Op::Splice
         | Op::Linear
+        | Op::LinearHeads
+        | Op::Concat
         | Op::Reshape
         | Op::Write
         | Op::ShortConv
         | Op::Add
+        | Op::ScaleColumns
         | Op::Gather => Vec::new(),
+        Op::SsmScan { least, most } => vec![
+            ("least", Op::SsmScan { least: 2.0 * least + 0.1, most }),
+            ("most", Op::SsmScan { least, most: toggled(most, 0.1) }),
+        ],
+        Op::DeltaRule { sharing } => {
+            let other = next(sharing, &[HeadSharing::Neighbours, HeadSharing::Turns]);
+            vec![("sharing", Op::DeltaRule { sharing: other })]
+        }
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::Route { score, used, normalized, groups, factor, near } => {
@@ -208,18 +248,18 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         ],
         Op::GateHeads { act } => vec![("act", Op::GateHeads { act: next(act, Act::ALL) })],
         Op::Attend { scale, span, softcap } => {
-            let other = match span {
-                Span::Window(length) => Span::Window(length + 1),
-                Span::Chunk(length) => Span::Chunk(length + 1),
-                Span::Full => Span::Window(2),
-                Span::All => Span::All,
-            };
+            let other = other_span(span);
             vec![
                 ("scale", Op::Attend { scale: 1.01 * scale, span, softcap }),
                 ("span", Op::Attend { scale, span: other, softcap }),
                 ("softcap", Op::Attend { scale, span, softcap: toggled(softcap, 1.0) }),
             ]
         }
+        // Another number of values does not suit the result.
+        Op::AttendLatent { scale, span, values } => vec![
+            ("scale", Op::AttendLatent { scale: 1.01 * scale, span, values }),
+            ("span", Op::AttendLatent { scale, span: other_span(span), values }),
+        ],
         Op::Gate { act, limit, offset } => vec![
             ("act", Op::Gate { act: next(act, Act::ALL), limit, offset }),
             ("limit", Op::Gate { act, limit: toggled(limit, GateLimit::Gate(0.7)), offset }),

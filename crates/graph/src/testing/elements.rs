@@ -1,5 +1,7 @@
 //! Cases of ops that compute element by element.
 
+use girih_tensor::DType;
+
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{GeluForm, Roundoff, TINY};
@@ -54,6 +56,19 @@ pub(super) fn scale(seed: u64, round: Roundoff) -> Case {
     let bounds = numbers.iter().map(bound).collect();
     let y = draft.builder.same("y", Op::Scale { factor }, &[x]);
     draft.gathered(format!("{inner:?} by {factor}"), y, bounds)
+}
+
+/// One rounding of the product. Some of the numbers are 0.
+pub(super) fn scale_columns(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::ScaleColumns, seed, round, Begin::Anywhere);
+    let inner = draft.inner();
+    let columns = inner[inner.len() - 1];
+    let (x, numbers) = draft.elements("x", &inner);
+    let (weight, weights) = draft.weight("weight", &[columns], DType::F32);
+    let bound = |(x, weight): (&f32, &f32)| round.gamma(1) * f64::from((x * weight).abs()) + TINY;
+    let bounds = numbers.iter().zip(weights.iter().cycle()).map(bound).collect();
+    let y = draft.builder.same("y", Op::ScaleColumns, &[x, weight]);
+    draft.gathered(format!("{inner:?}"), y, bounds)
 }
 
 /// A quotient, a tanh with an error of three ulp (six roundings), and a product.
@@ -149,6 +164,17 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
     let bounds = pairs.flat_map(of_head).collect();
     let y = draft.builder.shaped("y", Op::GateHeads { act }, &[gate, x], &[heads, size]);
     draft.gathered(format!("{heads} heads of {size}, {act:?}"), y, bounds)
+}
+
+/// Exact, but for a store.
+pub(super) fn concat(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Concat, seed, round, Begin::Anywhere);
+    let (heads, first, second) = (1 + draft.random.below(5), draft.columns(), draft.columns());
+    let ((a, x), (b, y)) = (draft.elements("a", &[heads, first]), draft.elements("b", &[heads, second]));
+    let parts = x.chunks_exact(first).zip(y.chunks_exact(second)).flat_map(|(a, b)| [a, b]);
+    let bounds = parts.flatten().map(|x| round.stored * f64::from(x.abs()) + TINY).collect();
+    let y = draft.builder.shaped("y", Op::Concat, &[a, b], &[heads, first + second]);
+    draft.gathered(format!("{heads} heads of {first} and {second}"), y, bounds)
 }
 
 /// An activation is a gate of ones.

@@ -36,10 +36,31 @@ pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{dtype} [{outputs}, {inputs}] with {with} bias"), y, bounds)
 }
 
+/// A matmul for each head.
+pub(super) fn linear_heads(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::LinearHeads, seed, round, Begin::Anywhere);
+    let dtype = draft.format();
+    let dtype = if dtype.tile().0 == 1 { dtype } else { DType::F32 };
+    let (heads, outputs) = (1 + draft.random.below(5), draft.random.of(&[1, 7, 31, 32, 64, 70, 96, 160]));
+    let inputs = draft.columns_of(dtype);
+    let (x, numbers) = draft.rows_within(1.0, "x", &[heads, inputs]);
+    let (weight, weights) = draft.weight("weight", &[heads, outputs, inputs], dtype);
+    let mut bounds = Vec::new();
+    for row in numbers.chunks_exact(heads * inputs) {
+        for (x, matrix) in row.chunks_exact(inputs).zip(weights.chunks_exact(outputs * inputs)) {
+            let of_output = |weights| round.gamma(inputs + 2) * reference::dot(x, weights).size + TINY;
+            bounds.extend(matrix.chunks_exact(inputs).map(of_output));
+        }
+    }
+    let y = draft.builder.shaped("y", Op::LinearHeads, &[x, weight], &[heads, outputs]);
+    draft.gathered(format!("{dtype} [{heads}, {outputs}, {inputs}]"), y, bounds)
+}
+
 impl CaseDraft {
     /// A router of some experts.
     fn router(&mut self) -> (Router, usize) {
-        let groups = ExpertGroups { count: 1 + self.random.below(4) as u32, used: 1 };
+        let best = self.random.of(&[1, 2]);
+        let groups = ExpertGroups { count: 1 + self.random.below(4) as u32, used: 1, best };
         let groups = self.random.once_in(3).then_some(groups);
         let experts = match groups {
             Some(groups) => groups.count as usize * (2 + self.random.below(4)),

@@ -13,12 +13,14 @@
 mod block;
 mod broken;
 mod case;
+mod delta;
 mod draft;
 mod elements;
 mod matmuls;
 mod norms;
 mod roundoff;
 mod rows;
+mod scans;
 mod sequences;
 mod suite;
 mod table;

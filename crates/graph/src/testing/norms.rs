@@ -30,13 +30,15 @@ pub(super) fn norm(seed: u64, round: Roundoff) -> Case {
     };
     let (inner, epsilon) = (draft.normed(size), draft.random.of(&EPSILONS));
     let (x, numbers) = draft.any_rows("x", &inner);
-    let weight = has_weight.then(|| draft.weight("weight", &[size], format));
+    // Of groups of a row, each may have a weight of its own.
+    let count = if draft.random.once_in(3) { inner.iter().product() } else { size };
+    let weight = has_weight.then(|| draft.weight("weight", &[count], format));
     let relative = round.gamma(size + 1) / 2.0 + round.gamma(7);
-    let bounds = numbers.chunks_exact(size).flat_map(|row| {
+    let bounds = numbers.chunks_exact(size).enumerate().flat_map(|(run, row)| {
         let root = reference::root_mean_square(row, f64::from(epsilon));
         let weight = weight.as_ref().map(|(_, weight)| weight);
         row.iter().enumerate().map(move |(index, x)| {
-            let weight = weight.map_or(1.0, |weight| f64::from(weight[index]));
+            let weight = weight.map_or(1.0, |weight| f64::from(weight[(run * size + index) % count]));
             relative * (f64::from(*x) / root * weight).abs() + TINY
         })
     });

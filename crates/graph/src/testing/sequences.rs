@@ -197,6 +197,45 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{heads:?}"), y, bounds)
 }
 
+/// Attention over latents. Most models have one KV head.
+pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::AttendLatent, seed, round, Begin::AtZero);
+    let drawn = draft.heads();
+    let span = if drawn.span == Span::All { Span::Full } else { drawn.span };
+    let kv_heads = draft.random.of(&[1, 1, 1, 2]);
+    let heads = kv_heads * draft.random.of(&[1, 2, 5, 16]);
+    let sizes: &[usize] = if drawn.dtype == DType::Q8_0 { &[64, 96] } else { &[2, 9, 40, 72, 96] };
+    let size = draft.random.of(sizes);
+    let value_size = 1 + draft.random.below(size);
+    let heads = Heads { heads, kv_heads, size, value_size, span, softcap: None, has_sinks: false, ..drawn };
+    let count = draft.rows() * heads.heads * size;
+    let numbers = draft.random.numbers(count);
+    let (q, queries) = draft.input_rows("q", &[heads.heads, size], numbers);
+    let (latents, rows) = draft.rows_within(1.0, "latents", &[kv_heads, size]);
+    let group = draft.builder.group(span);
+    let state = draft.builder.state("held", &[kv_heads, size], heads.dtype, group);
+    draft.builder.write(latents, state);
+    let held = held_by(heads.dtype, &rows);
+    let (mut bounds, mut first) = (Vec::new(), 0);
+    for CaseSequence { rows, .. } in &draft.sequences {
+        let range = Range32 { start: 0, end: *rows };
+        let sequence = Sequence { blocks: &[], position: 0, rows: range, outputs: Outputs::All, spans: &[] };
+        for row in 0..*rows as usize {
+            for head in 0..heads.heads {
+                let kv_head = head / (heads.heads / kv_heads);
+                let at = |position: usize| &held[((first + position) * kv_heads + kv_head) * size..][..size];
+                let keys: Vec<&[f32]> = sequence.sees(span, row).map(at).collect();
+                let q = &queries[((first + row) * heads.heads + head) * size..][..size];
+                bounds.extend(attend_bounds(heads, round, (q, None), &keys, &keys));
+            }
+        }
+        first += *rows as usize;
+    }
+    let op = Op::AttendLatent { scale: heads.scale, span, values: value_size as u32 };
+    let y = draft.builder.shaped("y", op, &[q, state], &[heads.heads, value_size]);
+    draft.gathered(format!("{heads:?}"), y, bounds)
+}
+
 /// A sum of as many products as there are taps.
 pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::ShortConv, seed, round, Begin::AtZero);
@@ -204,6 +243,7 @@ pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
     let (x, rows) = draft.rows_within(1.0, "x", &[width]);
     let (taps, weights) = draft.weight("taps", &[count, width], DType::F32);
     let carried = draft.builder.carried("carried", Shape::matrix(count - 1, width));
+    let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[width], DType::F32));
     let mut bounds = Vec::new();
     let mut first = 0;
     for sequence in &draft.sequences {
@@ -215,11 +255,13 @@ pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
                         (weights[tap * width + column] * rows[(first + seen) * width + column]).abs(),
                     ))
                 };
-                round.gamma(count + 1) * (0..count).filter_map(term).sum::<f64>() + TINY
+                let bias = bias.as_ref().map_or(0.0, |(_, bias)| f64::from(bias[column].abs()));
+                round.gamma(count + 2) * ((0..count).filter_map(term).sum::<f64>() + bias) + TINY
             }));
         }
         first += sequence.rows as usize;
     }
-    let y = draft.builder.same("y", Op::ShortConv, &[x, taps, carried]);
+    let operands: Vec<_> = [x, taps, carried].into_iter().chain(bias.map(|(id, _)| id)).collect();
+    let y = draft.builder.same("y", Op::ShortConv, &operands);
     draft.gathered(format!("{count} taps of {width} columns"), y, bounds)
 }

@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::roundoff::Roundoff;
-use super::{elements, matmuls, norms, rows, sequences};
+use super::{delta, elements, matmuls, norms, rows, scans, sequences};
 use crate::ops::OpName;
 
 /// A random case of an op. There is no default arm, so an op without cases does not compile.
@@ -13,6 +13,8 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Norm => norms::norm,
         OpName::LayerNorm => norms::layer_norm,
         OpName::Linear => matmuls::linear,
+        OpName::LinearHeads => matmuls::linear_heads,
+        OpName::Concat => elements::concat,
         OpName::Route => matmuls::route,
         OpName::Experts => matmuls::experts,
         OpName::Reshape => rows::reshape,
@@ -20,13 +22,17 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Temper => rows::temper,
         OpName::Write => sequences::write,
         OpName::Attend => sequences::attend,
+        OpName::AttendLatent => sequences::attend_latent,
         OpName::ShortConv => sequences::short_conv,
+        OpName::SsmScan => scans::ssm_scan,
+        OpName::DeltaRule => delta::delta_rule,
         OpName::Gate => elements::gate,
         OpName::GateHeads => elements::gate_heads,
         OpName::Activate => elements::activate,
         OpName::Xielu => elements::xielu,
         OpName::Add => elements::add,
         OpName::Scale => elements::scale,
+        OpName::ScaleColumns => elements::scale_columns,
         OpName::Softcap => elements::softcap,
         OpName::Gather => rows::gather,
         OpName::Pool => rows::pool,

@@ -3,6 +3,7 @@
 mod attention;
 mod check;
 mod conformance;
+mod delta_rule;
 mod forms;
 mod interpret;
 mod operators;
@@ -14,6 +15,7 @@ mod session;
 mod short_conv;
 mod sink_gather;
 mod split;
+mod ssm_scan;
 mod state;
 mod table;
 mod text;

@@ -295,3 +295,36 @@ fn gather_returns_the_output_rows_in_order() {
     assert_eq!(gathered_of_two([1, 3], [Outputs::Last, Outputs::LastN(2)]), [10.0, 30.0, 40.0]);
     assert_eq!(gathered_of_two([3, 1], [Outputs::None, Outputs::All]), [40.0]);
 }
+
+/// Two heads, the second one with a matrix that doubles and swaps.
+#[test]
+fn linear_heads_has_a_matrix_for_each_head() {
+    let lines = [
+        "input x: [rows 1, 2, 2] f32",
+        "weight w: [2, 1, 2] f32",
+        "heads: [rows 1, 2, 1] = linear_heads x, w",
+        "y: [rows 1, 2] = reshape heads",
+    ];
+    near(&run(&lines, &[("w", &[1.0, 2.0, -3.0, 0.5])], &[1.0, 2.0, 3.0, 4.0]), &[5.0, -7.0]);
+}
+
+#[test]
+fn concat_joins_heads() {
+    let lines = ["input x: [rows 1, 2, 2] f32", "y: [rows 1, 2, 4] = concat x, x"];
+    let y = run(&lines, &[], &[1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(y, [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
+}
+
+/// The score of each row's own key is its square; values are the first numbers. By hand: row 1 has the scores 2 and
+/// 4, times ln(3)/2, so the weights 1/4 and 3/4.
+#[test]
+fn attend_latent_reads_values_from_keys() {
+    let lines = [
+        "group full span full",
+        "input x: [rows 2, 1, 2] f32",
+        "state held: [context 64, 1, 2] f32 in full",
+        "held = write x",
+        "y: [rows 2, 1, 1] = attend_latent(scale=0.54930615 span=full values=1) x, held",
+    ];
+    near(&run(&lines, &[], &[1.0, 5.0, 2.0, 0.0]), &[1.0, 0.25 + 1.5]);
+}

@@ -12,6 +12,9 @@ const CONSTANT_TEXTS: [&str; 7] = ["1.0", "1", "full", "halves", "silu", "first"
 /// Inner extents to try for activations and state.
 const INNER_EXTENTS: [&str; 4] = [", 2", "", ", 1, 2", ", 2, 2"];
 
+/// Inner extents of results that none of these is.
+const FURTHER_RESULTS: [&str; 2] = [", 1, 1", ", 2, 4"];
+
 /// Extents to try for weights.
 const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
 
@@ -40,7 +43,7 @@ impl SmallGraph {
             WEIGHT_EXTENTS.into_iter().flat_map(move |first| {
                 WEIGHT_EXTENTS.into_iter().flat_map(move |second| {
                     results.into_iter().flat_map(move |result| {
-                        INNER_EXTENTS.into_iter().map(move |y| SmallGraph {
+                        INNER_EXTENTS.into_iter().chain(FURTHER_RESULTS).map(move |y| SmallGraph {
                             x,
                             weights: [first, second],
                             result,
@@ -59,13 +62,13 @@ impl SmallGraph {
         let output = if matches!(result, ResultKind::Sequences) { "pooled" } else { "hidden" };
         let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 -> {output}\n");
         text += "group full span full\n";
-        if uses("carried") {
+        if uses("carried") || uses("matrices") || uses("matrix") {
             text += "group carried carried\n";
         }
         if uses("tokens") {
             text += "input tokens: [rows 2] i32\n";
         }
-        if !uses("tokens")
+        if !uses("tokens") && !uses("heads")
             || uses("x")
             || uses("carried")
             || uses("kept")
@@ -75,6 +78,9 @@ impl SmallGraph {
         }
         if uses("heads") {
             text += "input heads: [rows 2, 2, 2] f32\n";
+        }
+        if uses("by_head") {
+            text += "input by_head: [rows 2, 1] f32\n";
         }
         if uses("given") {
             text += &format!("input given: [rows 2{x}] f32\n");
@@ -87,8 +93,14 @@ impl SmallGraph {
         if uses("kept") {
             text += &format!("state kept: [context 64{x}] f32 in full\nkept = write x\n");
         }
+        if uses("matrices") {
+            text += "state matrices: [2, 2, 2] f32 in carried\n";
+        }
         if uses("carried") {
             text += &format!("state carried: [1{x}] f32 in carried\n");
+        }
+        if uses("matrix") {
+            text += "state matrix: [1, 2, 2] f32 in carried\n";
         }
         let call = format!("{op} {}", operands.join(", "));
         text + &match result {
@@ -110,8 +122,13 @@ impl SmallGraph {
 fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |(index, kind): (usize, &OperandKind)| match kind {
-        // Its operands have different ranks.
+        // Their operands have different ranks.
+        OperandKind::Rows if spec.name == "delta_rule" && index < 3 => "heads".to_owned(),
+        OperandKind::Carried if spec.name == "delta_rule" => "matrices".to_owned(),
+        OperandKind::Activations if spec.name == "linear_heads" => "heads".to_owned(),
         OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
+        OperandKind::Rows if spec.name == "ssm_scan" && index == 1 => "by_head".to_owned(),
+        OperandKind::Carried if spec.name == "ssm_scan" => "matrix".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),

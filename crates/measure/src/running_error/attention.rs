@@ -35,6 +35,13 @@ pub(super) struct HeadPart<'a> {
     pub(super) noise: f64,
 }
 
+impl<'a> HeadPart<'a> {
+    /// The first numbers, with the errors of all.
+    pub(super) fn first(self, count: usize) -> HeadPart<'a> {
+        HeadPart { numbers: &self.numbers[..count.min(self.numbers.len())], ..self }
+    }
+}
+
 impl HeadPart<'_> {
     /// The distances from `mean` of `factor` times the numbers.
     fn distances(&self, factor: f64, mean: &[f64]) -> impl ExactSizeIterator<Item = f64> {

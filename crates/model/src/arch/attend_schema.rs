@@ -27,6 +27,26 @@ pub struct LayerBases {
     pub only_zeros: bool,
 }
 
+/// Latent attention (DeepSeek-AI 2024, arXiv 2405.04434): keys and values of all heads are made of one latent, beside
+/// a rotated key that all heads share. `head_size` is that of queries and keys in a GGUF; in `config.json` it follows
+/// from its parts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatentSchema {
+    /// The size of the latent of queries, for models that have one: their weights say so.
+    pub query_rank: Field,
+    /// The size of the latent.
+    pub rank: Field,
+    /// The part of a query that is not rotated, in `config.json`.
+    pub nope: Field,
+    /// The part of a query that is rotated, and the size of the shared key.
+    pub rope: Field,
+    /// The size of a head of values.
+    pub value_size: Field,
+    /// The epsilon of the norms of latents.
+    pub epsilon: Field,
+}
+
 /// The source of values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

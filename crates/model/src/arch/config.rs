@@ -56,7 +56,10 @@ impl<'a> ModelConfig<'a> {
     pub(crate) fn layers(&self, arch: &Arch, limits: &ModelLimits) -> Result<usize> {
         let field = &arch.sizes.layers;
         let key = self.key(field);
-        let layers = self.size(field)?.ok_or_else(|| Error::new(format!("{key} is missing")))?;
+        // The list of their kinds may say it alone.
+        let listed = arch.layers.listed.as_ref().and_then(|listed| self.json(&listed.hf)?.as_array());
+        let layers = self.size(field)?.or(listed.map(Vec::len).filter(|layers| *layers > 0));
+        let layers = layers.ok_or_else(|| Error::new(format!("{key} is missing")))?;
         if layers > limits.layers as usize {
             return Err(Error::new(format!("{key} is {layers}; the cap is {} layers", limits.layers)));
         }
@@ -71,7 +74,10 @@ impl<'a> ModelConfig<'a> {
     /// The value at a path of `config.json`, which may be null.
     pub(crate) fn entry(&self, path: &str) -> Option<&'a Json> {
         let ModelConfig::Hf(config) = self else { return None };
-        path.split('.').try_fold(*config, |level, key| level.get(key))
+        path.split('.').try_fold(*config, |level, key| match level {
+            Json::Array(list) => list.get(key.parse::<usize>().ok()?),
+            _ => level.get(key),
+        })
     }
 
     /// Whether `config.json` states null for a field, and no other value.

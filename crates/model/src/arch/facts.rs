@@ -5,7 +5,9 @@ use girih_graph::{Act, GateLimit, GateRule, Pairing, Pooling, Router, Span, Temp
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
+use super::ssm_facts::SsmFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -150,14 +152,45 @@ pub enum Mixer {
     Attend(AttentionFacts),
     /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
     ShortConv(ShortConvFacts),
+    /// Mamba-2.
+    Ssm(SsmFacts),
+    /// Attention and Mamba-2 of the same rows, whose results are added.
+    AttendAndSsm {
+        /// Attention.
+        #[serde(flatten)]
+        attend: AttentionFacts,
+        /// Mamba-2.
+        #[serde(flatten)]
+        ssm: SsmFacts,
+    },
+    /// None: the layer has a feed-forward part only.
+    None,
+    /// The gated delta rule, with convolutions before it and a gated norm behind it.
+    DeltaRule(DeltaRuleFacts),
 }
 
 impl Mixer {
     /// Attention, if that is the mixer.
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
-            Mixer::Attend(attend) => Some(attend),
-            Mixer::ShortConv(_) => None,
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// As [`Mixer::attention`], to be changed.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionFacts> {
+        match self {
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmFacts> {
+        match self {
+            Mixer::Ssm(ssm) | Mixer::AttendAndSsm { ssm, .. } => Some(ssm),
+            Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::None => None,
         }
     }
 }
@@ -203,12 +236,40 @@ pub struct AttentionFacts {
     /// The gate of the heads' results.
     #[serde(rename = "attention_gate")]
     pub gate: Option<OutputGate>,
+    /// The sizes of latent attention, if it is that: then `kv_heads` is 1, and `head_size` that of queries and keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<LatentFacts>,
     /// The source of keys and values.
     #[serde(flatten)]
     pub values: ValuesFacts,
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+    /// The factor of the input.
+    #[serde(rename = "attention_input_scale", skip_serializing_if = "Option::is_none")]
+    pub input_scale: Option<f32>,
+    /// The factor of the output.
+    #[serde(rename = "attention_output_scale", skip_serializing_if = "Option::is_none")]
+    pub output_scale: Option<f32>,
+}
+
+/// Latent attention: what is cached is one latent for all heads and a rotated key that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatentFacts {
+    /// The size of the latent of queries, if they have one.
+    pub query_rank: Option<usize>,
+    /// The size of the latent.
+    pub rank: usize,
+    /// The part of a head of queries and keys that is not rotated.
+    pub nope: usize,
+    /// The part that is rotated.
+    pub rope: usize,
+    /// The size of a head of values.
+    pub value_size: usize,
+    /// The epsilon of the norms of latents.
+    pub epsilon: f32,
+    /// Whether the projections to the latents, and to the shared key, have biases.
+    pub biases: bool,
 }
 
 /// The source of values, and of keys if they are those of another layer.
@@ -286,6 +347,9 @@ pub struct Rope {
     pub factors: Vec<f32>,
     /// The factor of the rotated components.
     pub factor: Option<f32>,
+    /// The factor of scores that belongs to the scaling; that of attention has it.
+    #[serde(skip)]
+    pub score: Option<f32>,
     /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
     /// it.
     pub context: Option<usize>,
@@ -310,6 +374,12 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// The factor of the gate, before its activation.
+        #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
+        gate_scale: Option<f32>,
+        /// The factor of the output.
+        #[serde(rename = "ffn_output_scale", skip_serializing_if = "Option::is_none")]
+        output_scale: Option<f32>,
         /// Whether gate, up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
@@ -327,6 +397,8 @@ pub enum Ffn {
     },
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsFacts>),
+    /// None: the layer has a mixer only.
+    None,
 }
 
 /// Experts, of which each row chooses some.
@@ -358,6 +430,12 @@ pub struct ExpertsFacts {
     pub gate: GateRule,
     /// Whether the weight of an expert multiplies its input instead of its result.
     pub weighs_inputs: bool,
+    /// Whether experts have no gates, and neither has the shared one: `down(act(up(x)))`.
+    #[serde(rename = "ungated_experts", skip_serializing_if = "std::ops::Not::not")]
+    pub ungated: bool,
+    /// The size of the rows that experts read and make, if a projection makes them narrower.
+    #[serde(rename = "experts_latent", skip_serializing_if = "Option::is_none")]
+    pub latent: Option<usize>,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],
@@ -373,11 +451,12 @@ pub struct ExpertsFacts {
 }
 
 impl Ffn {
-    /// The inner size.
-    pub fn size(&self) -> usize {
+    /// The inner size, if there is one.
+    pub fn size(&self) -> Option<usize> {
         match self {
-            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => *size,
-            Ffn::Experts(experts) => experts.size,
+            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => Some(*size),
+            Ffn::Experts(experts) => Some(experts.size),
+            Ffn::None => None,
         }
     }
 
@@ -387,6 +466,7 @@ impl Ffn {
             Ffn::Gated { act, .. } | Ffn::Plain { act: PlainAct::Plain(act), .. } => act_word(*act),
             Ffn::Plain { act: PlainAct::Xielu(_), .. } => Some(XIELU),
             Ffn::Experts(experts) => act_word(experts.gate.act),
+            Ffn::None => None,
         }
     }
 
@@ -394,7 +474,7 @@ impl Ffn {
     pub fn experts(&self) -> Option<&ExpertsFacts> {
         match self {
             Ffn::Experts(experts) => Some(experts),
-            Ffn::Gated { .. } | Ffn::Plain { .. } => None,
+            Ffn::Gated { .. } | Ffn::Plain { .. } | Ffn::None => None,
         }
     }
 }
@@ -533,6 +613,9 @@ fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error
     map.serialize_entry("router_score", score.name())?;
     map.serialize_entry("router_normalized", normalized)?;
     map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
+    if let Some(groups) = groups.filter(|groups| groups.best != 2) {
+        map.serialize_entry("router_groups_by", &groups.best)?;
+    }
     map.serialize_entry("router_factor", factor)?;
     if let Some(near) = near {
         map.serialize_entry("router_near", near)?;

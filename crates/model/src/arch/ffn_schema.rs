@@ -16,6 +16,8 @@ pub enum FfnSchema {
     Plain(DenseSchema),
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsSchema>),
+    /// None: the layer has a mixer only.
+    None {},
 }
 
 /// Experts, of which each row chooses some.
@@ -50,6 +52,11 @@ pub struct ExpertsSchema {
     pub groups: Option<Field>,
     /// The number of groups that a row uses.
     pub used_groups: Option<Field>,
+    /// A word of `config.json` for models that use groups only with `group_limited_greedy`.
+    pub groups_if: Option<Field>,
+    /// The number of best experts of a group whose ranks are added up.
+    #[serde(default = "two")]
+    pub group_best: u32,
     /// The bound of the gate and of the gated value of each expert.
     pub limit: Option<LimitSchema>,
     /// What is added to the gated value.
@@ -57,8 +64,14 @@ pub struct ExpertsSchema {
     /// Whether the weight of an expert multiplies its input instead of its result.
     #[serde(default)]
     pub weighs_inputs: bool,
+    /// The size of the rows that experts read and make; without a value, it is the hidden size.
+    pub latent: Option<Field>,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
+}
+
+fn two() -> u32 {
+    2
 }
 
 /// An expert that all rows pass through.
@@ -115,6 +128,10 @@ pub struct DenseSchema {
     pub hf_doubled_if: Option<Field>,
     /// The bound of the gate and of the gated value.
     pub limit: Option<LimitSchema>,
+    /// The factor of the gate, before its activation.
+    pub gate_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }
@@ -159,6 +176,8 @@ pub struct DenseLayersSchema {
     pub others_indexed: Option<Field>,
     /// A list in `config.json` that says for each layer `dense` or `sparse`.
     pub listed: Option<Field>,
+    /// A number without which no layer has experts, such as theirs: 0 is none.
+    pub unless: Option<Field>,
 }
 
 /// A kind of feed-forward part.
@@ -169,6 +188,8 @@ pub enum FfnKind {
     Dense,
     /// [`FfnSchema::Experts`].
     Experts,
+    /// [`FfnSchema::None`].
+    None,
 }
 
 impl FfnSchema {
@@ -177,6 +198,7 @@ impl FfnSchema {
         match self {
             FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
             FfnSchema::Experts(_) => FfnKind::Experts,
+            FfnSchema::None {} => FfnKind::None,
         }
     }
 }

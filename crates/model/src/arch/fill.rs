@@ -12,8 +12,8 @@ use super::facts::{
 use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
-    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -66,8 +66,8 @@ pub(crate) fn fill(
     })
 }
 
-/// The maximum number of taps of a short convolution: known models have 3.
-const MAX_TAPS: usize = 64;
+/// The maximum number of taps of a short convolution: known models have 3 or 4.
+pub(super) const MAX_TAPS: usize = 64;
 
 /// The head, among the parts that a flag says a bias of.
 const HEAD: &str = "head";
@@ -109,8 +109,20 @@ impl Fill<'_> {
         let residual = self.residual(&schema.residual)?;
         let norms = self.norms(schema, index, residual)?;
         let mixer = match &schema.mixer {
-            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
-            MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
+            MixerSchema::Attend(attend) => {
+                let facts = self.attend(attend, index, norms.norm.epsilon)?;
+                match &attend.beside {
+                    None => Mixer::Attend(facts),
+                    Some(ssm) => {
+                        let ssm = self.ssm(ssm, index, norms.norm.epsilon)?;
+                        Mixer::AttendAndSsm { attend: facts, ssm }
+                    }
+                }
+            }
+            MixerSchema::ShortConv(conv) => Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? }),
+            MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
+            MixerSchema::None {} => Mixer::None,
+            MixerSchema::DeltaRule(delta) => Mixer::DeltaRule(self.delta_rule(delta, norms.norm.epsilon)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);
@@ -120,7 +132,10 @@ impl Fill<'_> {
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
         let parallel = schema.parallel.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
-        Ok(Residual { parallel: parallel == Some(true), scale: self.optional(schema.scale.as_ref())? })
+        let scale = schema.scale.as_ref().map_or(Ok(None), |field| self.config.number(field))?;
+        let root = if schema.scale_over_root_layers { (self.layers as f64).sqrt() } else { 1.0 };
+        let scale = scale.map(|scale| (scale / root) as f32);
+        Ok(Residual { parallel: parallel == Some(true), scale })
     }
 
     /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
@@ -216,7 +231,13 @@ impl Fill<'_> {
     }
 
     /// A size of a layer whose default may be another one, of this name and value.
-    fn size_or(&self, name: &str, field: &Field, index: usize, other: (&str, usize)) -> Result<usize> {
+    pub(super) fn size_or(
+        &self,
+        name: &str,
+        field: &Field,
+        index: usize,
+        other: (&str, usize),
+    ) -> Result<usize> {
         if let Some(size) = self.size_of_layer(name, field, index)? {
             return Ok(size);
         }
@@ -323,6 +344,9 @@ impl Fill<'_> {
     }
 
     fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
+        if let Some(latent) = &schema.latent {
+            return self.attend_latent(schema, latent, layer);
+        }
         let heads = self.heads(schema, layer)?;
         // llama.cpp takes 0 as absent.
         let scale = self.optional(schema.scale.as_ref())?;
@@ -347,8 +371,11 @@ impl Fill<'_> {
             softcap: self.cap(schema.softcap.as_ref())?,
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
+            latent: None,
             values: self.values(&schema.values, layer, epsilon)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
+            input_scale: self.factor(schema.input_scale.as_ref())?,
+            output_scale: self.factor(schema.output_scale.as_ref())?,
         })
     }
 
@@ -384,6 +411,10 @@ impl Fill<'_> {
             OutputGateAct::Sigmoid => Act::Sigmoid,
             OutputGateAct::Softplus => Act::Softplus,
         };
+        if self.arch.is_in_heads("layers.{i}.mixer.gate.weight") {
+            // A part of each query head, which is cut out once the sizes of heads are known.
+            return Ok(Some(OutputGate { act, by_head: false }));
+        }
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;
         let size = self.value_size(schema, heads)?.unwrap_or(heads.size);
@@ -396,7 +427,7 @@ impl Fill<'_> {
         Ok(Some(OutputGate { act, by_head }))
     }
 
-    fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
+    pub(super) fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
         if let Some(condition) = &schema.condition
             && self.config.flag(condition)? != Some(true)
         {
@@ -437,13 +468,14 @@ impl Fill<'_> {
         Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
-    fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
-        let taps = self.size("mixer.taps", &schema.taps)?;
+    /// The number of taps of a convolution.
+    pub(super) fn taps(&self, field: &Field) -> Result<usize> {
+        let taps = self.size("mixer.taps", field)?;
         if !(2..=MAX_TAPS).contains(&taps) {
-            let key = self.config.key(&schema.taps);
+            let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
         }
-        Ok(ShortConvFacts { taps })
+        Ok(taps)
     }
 
     /// The inner size of a feed-forward part.
@@ -506,7 +538,7 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+    pub(super) fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
         if let Some(field) = &schema.span_if
             && self.config.flag(field)? != Some(true)
         {
@@ -545,6 +577,8 @@ impl Fill<'_> {
                     size: self.ffn_size(dense, layer)?,
                     act,
                     limit: self.limit(dense.limit.as_ref(), layer)?,
+                    gate_scale: self.factor(dense.gate_scale.as_ref())?,
+                    output_scale: self.factor(dense.output_scale.as_ref())?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }
@@ -557,6 +591,7 @@ impl Fill<'_> {
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
             FfnSchema::Experts(experts) => self.experts(experts, layer),
+            FfnSchema::None {} => Ok(Ffn::None),
         }
     }
 
@@ -672,6 +707,14 @@ impl Fill<'_> {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is 0, by which logits cannot be divided")));
         }
+        let divisor = match (head.divisor_of_width, &head.divisor) {
+            (true, Some(field)) => {
+                let (width, base) =
+                    (self.size("sizes.width", &self.arch.sizes.width)?, self.size("head.divisor", field)?);
+                Some((width as f64 / base as f64) as f32)
+            }
+            _ => divisor,
+        };
         Ok(Head {
             norm,
             tied,

@@ -23,7 +23,7 @@ impl Fill<'_> {
         }
         match self.experts(&beside.experts, layer)? {
             Ffn::Experts(experts) => Ok(Some(experts)),
-            Ffn::Gated { .. } | Ffn::Plain { .. } => Ok(None),
+            Ffn::Gated { .. } | Ffn::Plain { .. } | Ffn::None => Ok(None),
         }
     }
 
@@ -56,14 +56,14 @@ impl Fill<'_> {
             score,
             used: used as u32,
             normalized: normalized.then_some(schema.epsilon),
-            groups: self.groups(schema)?,
+            groups: self.groups(schema, score)?,
             factor: self.router_factor(schema.factor.as_ref())?,
             near: self.router_near(schema.jitter.as_ref())?,
         };
         if !router.suits(count) {
             let key = self.config.key(&schema.used);
-            let groups = router.groups.map_or(String::new(), |ExpertGroups { count, used }| {
-                format!(" in {used} of {count} groups, which have two experts or more")
+            let groups = router.groups.map_or(String::new(), |ExpertGroups { count, used, best }| {
+                format!(" in {used} of {count} groups, which have {best} experts or more")
             });
             return Err(Error::new(format!(
                 "{key} is {used}; a number of experts that can be chosen from {count} is needed{groups}"
@@ -84,12 +84,14 @@ impl Fill<'_> {
             router,
             router_bias: has("router.bias"),
             router_norm: has("router.norm").then(|| self.epsilon(&self.arch.norms.epsilon)).transpose()?,
-            router_factors: has("router.factors.weight"),
+            router_factors: has("router.factors"),
             choice_bias: has("router.choice.bias"),
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,
             gate,
             weighs_inputs: schema.weighs_inputs,
+            ungated: !has("experts.gate.weight"),
+            latent: schema.latent.as_ref().map_or(Ok(None), |field| self.config.size(field))?,
             biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
             shared_ffn,
             shared_limit: self
@@ -136,15 +138,30 @@ impl Fill<'_> {
     }
 
     /// The groups of experts; one group is none.
-    fn groups(&self, schema: &ExpertsSchema) -> Result<Option<ExpertGroups>> {
+    fn groups(&self, schema: &ExpertsSchema, score: RouterScore) -> Result<Option<ExpertGroups>> {
         let Some(field) = &schema.groups else { return Ok(None) };
+        if let Some(method) = schema.groups_if.as_ref().filter(|_| !self.config.is_gguf()) {
+            match self.config.word(method)?.as_deref() {
+                Some("group_limited_greedy") => {}
+                None | Some("greedy") => return Ok(None),
+                Some(other) => {
+                    let (key, other) = (self.config.key(method), quote(other));
+                    return Err(Error::new(format!(
+                        "{key} is {other}; 'greedy' or 'group_limited_greedy' is needed"
+                    )));
+                }
+            }
+        }
         let count = self.config.count(field)?.unwrap_or(1);
         if count <= 1 {
             return Ok(None);
         }
         let field = schema.used_groups.as_ref().unwrap_or(field);
         let used = self.size("ffn.used_groups", field)?;
-        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32 }))
+        // DeepSeek-V2 shares its name in GGUF with V3, and no other file has groups and a softmax.
+        let is_v2 = self.config.is_gguf() && score == RouterScore::Softmax;
+        let best = if is_v2 { 1 } else { schema.group_best };
+        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32, best }))
     }
 
     /// The factor of a router's weights; 1 is none.

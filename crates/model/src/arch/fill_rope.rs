@@ -3,17 +3,22 @@
 use girih_graph::Pairing;
 use girih_tensor::{Error, Result};
 
+use super::config::shown;
 use super::facts::Rope;
+use super::field::Field;
 use super::fill::Fill;
 use super::rope;
 use super::rope_scaling::Unscaled;
-use super::schema::{AttendSchema, DefaultValue, LayerBases, PairingSchema, RopeSchema};
+use super::schema::{AttendSchema, DefaultValue, LayerBases, PairingSchema, RopeSchema, StatedValue};
 use super::value::brief;
 
 impl Fill<'_> {
     /// The rotation of queries and keys of a layer with heads of `size`; `None` if they are not rotated.
     pub(super) fn rotation(&self, schema: &AttendSchema, layer: usize, size: usize) -> Result<Option<Rope>> {
         let Some(table) = self.rope_of(schema) else { return Ok(None) };
+        if !self.rotates(schema)? {
+            return Ok(None);
+        }
         let listed = schema.rope_bases.as_ref().map_or(Ok(None), |bases| self.listed_base(bases, layer))?;
         if listed == Some(0.0) {
             return Ok(None);
@@ -52,7 +57,33 @@ impl Fill<'_> {
     /// The name of the table by which queries and keys of a layer are rotated.
     fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
         let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
-        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
+        let is_null = |field: &Field| self.config.is_null(field);
+        let unless = schema.rope_unless_null.as_ref().filter(|_| !self.config.is_gguf());
+        let rotates = condition.is_none_or(is_null) && !unless.is_some_and(is_null);
+        schema.rope.as_ref().filter(|_| rotates)
+    }
+
+    /// Whether the model says that queries and keys are rotated, if it is asked.
+    fn rotates(&self, schema: &AttendSchema) -> Result<bool> {
+        let Some(field) = &schema.rope_if else { return Ok(true) };
+        if self.config.is_null(field) {
+            return Ok(false);
+        }
+        let stated = match (self.config.stated(field)?, self.config.default(field)) {
+            (Some(stated), _) => stated,
+            (None, Some(DefaultValue::Word(word))) => StatedValue::Word(word.clone()),
+            (None, Some(DefaultValue::Flag(flag))) => StatedValue::Flag(*flag),
+            (None, _) => return Err(self.missing("mixer.rope_if", field)),
+        };
+        match &stated {
+            StatedValue::Flag(rotates) => Ok(*rotates),
+            StatedValue::Word(word) if word == "rope" => Ok(true),
+            StatedValue::Word(word) if word == "nope" => Ok(false),
+            other => {
+                let (key, other) = (self.config.key(field), shown(other));
+                Err(Error::new(format!("{key} is {other}; 'rope', 'nope', or null is needed")))
+            }
+        }
     }
 
     fn table(&self, name: &str) -> Result<&RopeSchema> {
@@ -98,6 +129,9 @@ impl Fill<'_> {
             PairingSchema::Halves => Pairing::Halves,
             PairingSchema::Neighbours => Pairing::Neighbours,
         };
+        let are_neighbours =
+            stated.neighbours_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let pairing = if are_neighbours == Some(false) { Pairing::Halves } else { pairing };
         Ok(Rope {
             table: name.to_owned(),
             weight: format!("rope.{name}"),
@@ -106,6 +140,7 @@ impl Fill<'_> {
             base,
             factors,
             factor: scaled.factor,
+            score: scaled.score,
             context: scaled.context,
         })
     }

@@ -147,7 +147,10 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
                 read.insert(TEXT_MODEL_TYPE.to_owned());
             }
             read.extend(
-                arch.layers.listed.iter().chain(&arch.layers.confirmed).map(|listed| listed.hf.clone()),
+                [&arch.layers.listed, &arch.layers.listed_or, &arch.layers.confirmed]
+                    .into_iter()
+                    .flatten()
+                    .map(|listed| listed.hf.clone()),
             );
             read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
             read.extend(arch.biases.keys().cloned());
@@ -203,8 +206,11 @@ impl KeyCheck<'_> {
                 let is_parent =
                     self.read.range(below.clone()..).next().is_some_and(|read| read.starts_with(&below))
                         || self.is_of_layers(&below);
+                let is_read = |index: usize| self.read.contains(&format!("{below}{index}"));
                 match value {
                     Json::Object(_) if is_path && is_parent => objects.push((below, value)),
+                    // A description reads the values of a list by their indexes.
+                    Json::Array(list) if is_path && is_parent && (0..list.len()).all(is_read) => {}
                     Json::Object(object) if object.is_empty() => {}
                     _ => unread.push((path, brief(value))),
                 }

@@ -54,7 +54,12 @@ pub(crate) fn layer_kinds<'a>(
 
 /// Whether each layer is one without experts, in a model with them.
 fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
-    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed } = &arch.layers.dense;
+    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed, unless } = &arch.layers.dense;
+    if let Some(field) = unless
+        && config.count(field)? == Some(0)
+    {
+        return Ok(vec![true; layers]);
+    }
     let list = |field: &'a Option<Field>| {
         let key = field.as_ref()?.hf.iter().next()?;
         Some((key, config.json(key)?))
@@ -128,13 +133,26 @@ fn listed_kinds<'a>(
             Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
         })
     };
+    let text = value.as_str().filter(|_| listed.letters);
+    let written: serde_json::Value = text.map_or_else(Vec::new, letters).into();
+    let value = if text.is_some() { &written } else { value };
     config.listed(&listed.hf, value, layers)?.iter().map(kind).collect::<Result<Vec<_>>>().map(Some)
+}
+
+/// The characters of a list that is written as a string.
+fn letters(text: &str) -> Vec<serde_json::Value> {
+    text.chars().map(|letter| letter.to_string().into()).collect()
 }
 
 /// The kind of each layer, whether it has experts or not.
 fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
     let (rule, pattern) = (&arch.layers, arch.pattern());
     if let Some(listed) = &rule.listed
+        && let Some(kinds) = listed_kinds(listed, config, layers)?
+    {
+        return Ok(kinds);
+    }
+    if let Some(listed) = &rule.listed_or
         && let Some(kinds) = listed_kinds(listed, config, layers)?
     {
         return Ok(kinds);

@@ -4,12 +4,17 @@
 mod attend_schema;
 mod based_on;
 mod config;
+mod delta_facts;
+mod delta_schema;
 mod facts;
 mod ffn_schema;
 mod field;
 mod fill;
+mod fill_delta;
 mod fill_experts;
+mod fill_latent;
 mod fill_rope;
+mod fill_ssm;
 mod fill_values;
 mod key_rules;
 mod keys;
@@ -20,14 +25,17 @@ mod rope_names;
 mod rope_scaling;
 pub mod schema;
 mod shipped;
+mod ssm_facts;
+mod ssm_schema;
 mod suggest;
 mod value;
 mod weight_schema;
 
 pub use config::ModelConfig;
+pub use delta_facts::DeltaRuleFacts;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, LayerInput, Mixer,
-    ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
+    Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
     ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
@@ -41,6 +49,7 @@ pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
+pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;

@@ -3,10 +3,12 @@
 
 use girih_graph::{RouterScore, Span};
 
-use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
+use super::delta_facts::DeltaRuleFacts;
+use super::delta_schema::DeltaRuleSchema;
+use super::facts::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, Rope};
 use super::schema::{
-    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema,
-    MixerSchema, SpanSchema,
+    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LayersSchema,
+    LimitSchema, MixerSchema, SpanSchema, SsmSchema,
 };
 
 /// One parameter.
@@ -47,8 +49,11 @@ enum FactSource<'a> {
 /// A field of the model's description, and its value in facts.
 type OfModel<'a> = (&'static str, Option<&'a Field>, fn(&Facts) -> Option<FactValue>);
 
+/// The value of a parameter in a layer.
+type LayerFact = fn(&LayerFacts) -> Option<FactValue>;
+
 /// A field of a layer's description, and its value in a layer.
-type OfLayer<'a> = (&'static str, Option<&'a Field>, fn(&LayerFacts) -> Option<FactValue>);
+type OfLayer<'a> = (&'static str, Option<&'a Field>, LayerFact);
 
 /// A field of a table of rotations, and its value in the rotation of a layer.
 type OfTable<'a> = (&'static str, Option<&'a Field>, fn(&Rope) -> Option<FactValue>);
@@ -83,12 +88,12 @@ impl Arch {
     /// Its parameters.
     pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
         let mut list: Vec<ArchParameter<'_>> = Vec::new();
-        let (sizes, head) = (&self.sizes, self.head.as_ref());
+        let sizes = &self.sizes;
         let embed_scale = match &self.embed.scale {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 23] = [
+        let of_model: [OfModel<'_>; 10] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -113,17 +118,38 @@ impl Arch {
             ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
-            ("layers.period", self.layers.period.as_ref(), |_| None),
-            ("layers.shared_kv", self.layers.shared_kv.as_ref(), |facts| {
-                let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
-                Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
-            }),
-            ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
-            ("layers.dense.last", self.layers.dense.last.as_ref(), |_| None),
-            ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
-            ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
-            ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),
-            ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
+        ];
+        for (name, field, of) in of_model.into_iter().chain(of_layers(&self.layers)).chain(self.of_results())
+        {
+            add(&mut list, name, field, FactSource::Model(of), "");
+        }
+        for (kind, layer) in &self.layer {
+            for (name, field, of) in of_layer(layer) {
+                add(&mut list, name, field, FactSource::Layers(kind, of), kind);
+            }
+        }
+        for (table, rope) in &self.rope {
+            let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
+            let of_table: [OfTable<'_>; 5] = [
+                ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
+                ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
+                // Others follow from them.
+                ("share", rope.share.as_ref(), |_| None),
+                // The pairing follows from it.
+                ("neighbours_if", rope.neighbours_if.as_ref(), |_| None),
+                ("scaling.original", original, |_| None),
+            ];
+            for (name, field, of) in of_table {
+                add(&mut list, &format!("rope.{table}.{name}"), field, FactSource::Table(table, of), "");
+            }
+        }
+        list
+    }
+
+    /// The parameters of the head and of pooling.
+    fn of_results(&self) -> [OfModel<'_>; 5] {
+        let head = self.head.as_ref();
+        [
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
                 Some(FactValue::Flag(facts.head?.tied))
             }),
@@ -137,30 +163,26 @@ impl Arch {
                 Some(FactValue::Number(facts.head?.softcap?))
             }),
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
-        ];
-        for (name, field, of) in of_model {
-            add(&mut list, name, field, FactSource::Model(of), "");
-        }
-        for (kind, layer) in &self.layer {
-            for (name, field, of) in of_layer(layer) {
-                add(&mut list, name, field, FactSource::Layers(kind, of), kind);
-            }
-        }
-        for (table, rope) in &self.rope {
-            let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
-            let of_table: [OfTable<'_>; 4] = [
-                ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
-                ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
-                // Others follow from them.
-                ("share", rope.share.as_ref(), |_| None),
-                ("scaling.original", original, |_| None),
-            ];
-            for (name, field, of) in of_table {
-                add(&mut list, &format!("rope.{table}.{name}"), field, FactSource::Table(table, of), "");
-            }
-        }
-        list
+        ]
     }
+}
+
+/// The parameters of the list of layers.
+fn of_layers(layers: &LayersSchema) -> [OfModel<'_>; 9] {
+    [
+        ("layers.period", layers.period.as_ref(), |_| None),
+        ("layers.shared_kv", layers.shared_kv.as_ref(), |facts| {
+            let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+            Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
+        }),
+        ("layers.dense.first", layers.dense.first.as_ref(), |_| None),
+        ("layers.dense.last", layers.dense.last.as_ref(), |_| None),
+        ("layers.dense.step", layers.dense.step.as_ref(), |_| None),
+        ("layers.dense.indexed", layers.dense.indexed.as_ref(), |_| None),
+        ("layers.dense.others_indexed", layers.dense.others_indexed.as_ref(), |_| None),
+        ("layers.dense.listed", layers.dense.listed.as_ref(), |_| None),
+        ("layers.dense.unless", layers.dense.unless.as_ref(), |_| None),
+    ]
 }
 
 /// Adds a source to the parameter of this name and field, or to a new one.
@@ -198,7 +220,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 SpanSchema::Chunk(field) => (None, Some(field)),
                 SpanSchema::Full | SpanSchema::All => (None, None),
             };
-            let temperature = attend.temperature.as_ref();
+            let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
             list.extend([
                 (
                     "mixer.heads",
@@ -217,11 +239,32 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,
                 }),
+                ("mixer.latent.query_rank", latent.map(|latent| &latent.query_rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.query_rank?))
+                }),
+                ("mixer.latent.rank", latent.map(|latent| &latent.rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rank))
+                }),
+                ("mixer.latent.nope", latent.map(|latent| &latent.nope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.nope))
+                }),
+                ("mixer.latent.rope", latent.map(|latent| &latent.rope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rope))
+                }),
+                ("mixer.latent.value_size", latent.map(|latent| &latent.value_size), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.value_size))
+                }),
+                // It is that of all models of the architecture.
+                ("mixer.latent.epsilon", latent.map(|latent| &latent.epsilon), |_| None),
                 ("mixer.span_if", attend.span_if.as_ref(), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
-                // Whether layers are rotated follows from it.
+                // Whether layers are rotated follows from them.
+                ("mixer.rope_if", attend.rope_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.rope.is_some()))
+                }),
                 ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
+                ("mixer.rope_unless_null", attend.rope_unless_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
                     Span::Full | Span::Window(_) | Span::All => None,
@@ -253,14 +296,28 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),
+                ("mixer.input_scale", attend.input_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.input_scale?))
+                }),
+                ("mixer.output_scale", attend.output_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.output_scale?))
+                }),
             ]);
+            list.extend(attend.beside.iter().flat_map(|ssm| of_ssm(ssm)));
         }
         MixerSchema::ShortConv(conv) => {
             list.push(("mixer.taps", Some(&conv.taps), |layer| match &layer.mixer {
                 Mixer::ShortConv(conv) => Some(FactValue::Size(conv.taps)),
-                Mixer::Attend(_) => None,
+                Mixer::Attend(_)
+                | Mixer::DeltaRule(_)
+                | Mixer::Ssm(_)
+                | Mixer::AttendAndSsm { .. }
+                | Mixer::None => None,
             }))
         }
+        MixerSchema::DeltaRule(delta) => list.extend(of_delta_rule(delta)),
+        MixerSchema::Ssm(ssm) => list.extend(of_ssm(ssm)),
+        MixerSchema::None {} => {}
     }
     // The positions follow from it.
     list.push(("norms.further.if", layer.norms.further.as_ref().map(|further| &further.condition), |_| None));
@@ -279,16 +336,55 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             list.extend(of_dense(&experts.each));
             list.extend(of_experts(experts));
         }
+        FfnSchema::None {} => {}
     }
     list
 }
 
+/// The parameters of a gated delta rule.
+fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
+    [
+        ("mixer.key_heads", Some(&schema.key_heads), |layer| Some(FactValue::Size(delta(layer)?.key_heads))),
+        ("mixer.value_heads", Some(&schema.value_heads), |layer| {
+            Some(FactValue::Size(delta(layer)?.value_heads))
+        }),
+        ("mixer.key_size", Some(&schema.key_size), |layer| Some(FactValue::Size(delta(layer)?.key_size))),
+        ("mixer.value_size", Some(&schema.value_size), |layer| {
+            Some(FactValue::Size(delta(layer)?.value_size))
+        }),
+        ("mixer.values", schema.values.as_ref(), |layer| Some(FactValue::Size(delta(layer)?.values()))),
+        ("mixer.taps", Some(&schema.taps), |layer| Some(FactValue::Size(delta(layer)?.taps))),
+        ("mixer.act", Some(&schema.act), |layer| Some(FactValue::Word(delta(layer)?.act.name()))),
+        ("mixer.norm_epsilon", schema.norm_epsilon.as_ref(), |layer| {
+            Some(FactValue::Number(delta(layer)?.norm_epsilon))
+        }),
+        ("mixer.doubled", schema.doubled.as_ref(), |layer| Some(FactValue::Flag(delta(layer)?.doubled))),
+    ]
+}
+
+fn delta(layer: &LayerFacts) -> Option<&DeltaRuleFacts> {
+    match &layer.mixer {
+        Mixer::DeltaRule(delta) => Some(delta),
+        Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } | Mixer::None => {
+            None
+        }
+    }
+}
+
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 7] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 9] {
     let rounded = dense.hf_rounded.as_ref();
     [
-        ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
+        ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
+        ("ffn.gate_scale", dense.gate_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { gate_scale, .. } => gate_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
+        ("ffn.output_scale", dense.output_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { output_scale, .. } => output_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
         // The size follows from them.
@@ -322,7 +418,7 @@ fn of_beside(beside: &BesideSchema) -> [OfLayer<'_>; 7] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 16] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -355,9 +451,12 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
             shared.and_then(|shared| shared.limit.as_ref()).map(LimitSchema::field),
             |layer| Some(FactValue::Number(layer.ffn.experts()?.shared_limit?.bound())),
         ),
+        ("ffn.latent", experts.latent.as_ref(), |layer| layer.ffn.experts()?.latent.map(FactValue::Size)),
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),
+        // Whether there are groups follows from it.
+        ("ffn.groups_if", experts.groups_if.as_ref(), |_| None),
         ("ffn.used_groups", experts.used_groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.used as usize))
         }),
@@ -371,6 +470,45 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
             Some(FactValue::Size(experts.shared_ffn? / experts.size))
         }),
     ]
+}
+
+/// The parameters of Mamba-2.
+fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
+    let mut list: Vec<OfLayer<'_>> = vec![
+        ("mixer.ssm.heads", Some(&ssm.heads), |layer| Some(FactValue::Size(layer.mixer.ssm()?.heads))),
+        ("mixer.ssm.head_size", ssm.head_size.as_ref(), |layer| {
+            Some(FactValue::Size(layer.mixer.ssm()?.head_size))
+        }),
+        ("mixer.ssm.inner", ssm.inner.as_ref(), |layer| Some(FactValue::Size(layer.mixer.ssm()?.inner()))),
+        // The inner size follows from it.
+        ("mixer.ssm.expand", ssm.expand.as_ref(), |_| None),
+        ("mixer.ssm.groups", Some(&ssm.groups), |layer| Some(FactValue::Size(layer.mixer.ssm()?.groups))),
+        ("mixer.ssm.state", Some(&ssm.state), |layer| Some(FactValue::Size(layer.mixer.ssm()?.state))),
+        ("mixer.ssm.taps", Some(&ssm.taps), |layer| Some(FactValue::Size(layer.mixer.ssm()?.taps))),
+        ("mixer.ssm.act", Some(&ssm.act), |_| None),
+        ("mixer.ssm.least", ssm.least.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.least))),
+        ("mixer.ssm.most", ssm.most.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.most?))),
+        // Its weight says so.
+        ("mixer.ssm.norm_if", ssm.norm_if.as_ref(), |_| None),
+        ("mixer.ssm.norm_first", ssm.norm_first.as_ref(), |layer| {
+            Some(FactValue::Flag(layer.mixer.ssm()?.norm?.first))
+        }),
+        ("mixer.ssm.input_scale", ssm.input_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.input_scale?))
+        }),
+        ("mixer.ssm.output_scale", ssm.output_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.output_scale?))
+        }),
+    ];
+    const SCALES: [(&str, LayerFact); 5] = [
+        ("mixer.ssm.scales.z", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[0]))),
+        ("mixer.ssm.scales.x", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[1]))),
+        ("mixer.ssm.scales.b", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[2]))),
+        ("mixer.ssm.scales.c", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[3]))),
+        ("mixer.ssm.scales.dt", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[4]))),
+    ];
+    list.extend(ssm.scales.iter().zip(SCALES).map(|(field, (name, of))| (name, Some(field), of)));
+    list
 }
 
 fn size(layer: &LayerFacts, of: fn(&AttentionFacts) -> usize) -> Option<FactValue> {

@@ -171,7 +171,7 @@ fn check_only(
             if stated.and_then(Json::as_str) == Some(only) {
                 return Ok(());
             }
-            let stated = stated.map_or("missing".to_owned(), |stated| format!("{}", brief(stated)));
+            let stated = stated.map_or("missing".to_owned(), |stated| brief(stated).to_string());
             Err(Error::new(format!("config.json's '{path}.rope_type' is {stated}; '{only}' is needed")))
         }
         ModelConfig::Gguf(_) => match &scaling.factors {
@@ -181,6 +181,32 @@ fn check_only(
             _ => Ok(()),
         },
     }
+}
+
+/// YaRN of a GGUF, with the multiplier of its logarithm and the attention factor that the file may state.
+fn yarn_of_gguf(
+    scaling: &Scaling,
+    from: &Unscaled,
+    factor: f64,
+    original: usize,
+    [fast, slow]: [f64; 2],
+    [multiplier, attention]: [Option<f64>; 2],
+) -> Scaled {
+    // llama.cpp's converter writes a tenth of it for these models, and takes both scales as equal.
+    let of_all = multiplier.filter(|_| scaling.scales_scores).map(|tenth| (1e7 * tenth).round() / 1e6);
+    let implied = match scaling.scales_scores {
+        true => Yarn::attention(factor, of_all, of_all),
+        false => Yarn::attention(factor, Some(1.0), multiplier),
+    };
+    let yarn = Yarn {
+        factor,
+        original: original as f64,
+        fast,
+        slow,
+        is_truncated: !scaling.gguf_open_ramp,
+        attention: attention.unwrap_or(implied),
+    };
+    Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(from) }
 }
 
 /// The scaling of a GGUF, as llama.cpp's `load_hparams` and `llama_context` read it.
@@ -227,17 +253,9 @@ fn of_gguf(
         (None, "none" | "longrope") if lists == [None, None] => Scaled::default(),
         (None, "linear") => Scaled::by(vec![needed()?; from.rotated / 2]),
         (None, "yarn") => {
-            let factor = f64::from(needed()?);
-            let implied = Yarn::attention(factor, Some(1.0), number("yarn_log_multiplier")?);
-            let yarn = Yarn {
-                factor,
-                original: original as f64,
-                fast: turns("yarn_beta_fast", YARN_TURNS[0])?,
-                slow: turns("yarn_beta_slow", YARN_TURNS[1])?,
-                is_truncated: !scaling.gguf_open_ramp,
-                attention: number("yarn_attn_factor")?.unwrap_or(implied),
-            };
-            yarn.scaled(from)
+            let turns = [turns("yarn_beta_fast", YARN_TURNS[0])?, turns("yarn_beta_slow", YARN_TURNS[1])?];
+            let stated = [number("yarn_log_multiplier")?, number("yarn_attn_factor")?];
+            yarn_of_gguf(scaling, from, f64::from(needed()?), original, turns, stated)
         }
         (None, "longrope") => {
             let [Some(short), Some(long)] = lists else {
@@ -401,7 +419,8 @@ impl ScalingObject<'_> {
             is_truncated: self.is_truncated()?,
             attention,
         };
-        Ok(yarn.scaled(self.from))
+        let of_all = self.number("mscale_all_dim")?.filter(|_| self.scaling.scales_scores);
+        Ok(Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(self.from) })
     }
 
     /// Whether the ends of YaRN's ramp are whole pairs. transformers reads it of the object of all layers only.

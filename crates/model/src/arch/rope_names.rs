@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{AttentionFacts, LayerFacts, Mixer, Rope};
+use super::facts::{AttentionFacts, LayerFacts, Rope};
 
 /// Names the weight of each layer's rotary frequencies, which depend on the table, on how much of a head is
 /// rotated, and on the base: by the table, and by the others if layers that share the table differ in them.
@@ -16,17 +16,14 @@ pub(super) fn name_rotations(layers: &mut [LayerFacts]) {
         }
     }
     for layer in layers {
-        match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(rope), .. }) => {
-                let Rope { table, weight, rotated, base, .. } = rope;
-                if sizes[table].len() > 1 {
-                    *weight += &format!(".{rotated}");
-                }
-                if bases[table].len() > 1 {
-                    *weight += &format!(".base{base}");
-                }
+        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention_mut() {
+            let Rope { table, weight, rotated, base, .. } = rope;
+            if sizes[table].len() > 1 {
+                *weight += &format!(".{rotated}");
             }
-            Mixer::Attend(AttentionFacts { rope: None, .. }) | Mixer::ShortConv(_) => {}
+            if bases[table].len() > 1 {
+                *weight += &format!(".base{base}");
+            }
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Scaled {
     pub factor: Option<f32>,
     /// The number of rotated components, if the scheme states another one.
     pub rotated: Option<usize>,
+    /// The factor of scores, where the scheme has one.
+    pub score: Option<f32>,
     /// The number of positions for which this holds; longer texts would need other frequencies at all positions.
     pub context: Option<usize>,
 }
@@ -119,6 +121,13 @@ impl Yarn {
         }
     }
 
+    /// The factor of scores of a model that multiplies them twice by the scale of all components
+    /// (`yarn_apply_mscale` of transformers' `deepseek_v3`).
+    pub fn score(factor: f64, of_all: Option<f64>) -> Option<f32> {
+        let of_all = of_all.filter(|of_all| *of_all != 0.0 && factor > 1.0)?;
+        unless_one((0.1 * of_all * factor.ln() + 1.0).powi(2))
+    }
+
     /// The factor of the rotated components, if the model does not state it.
     pub fn attention(factor: f64, mscale: Option<f64>, of_all: Option<f64>) -> f64 {
         let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
@@ -151,6 +160,7 @@ impl LongRope {
             factors: self.short,
             factor: unless_one(attention),
             rotated: None,
+            score: None,
             context: is_limited.then_some(self.original),
         }
     }
@@ -199,6 +209,16 @@ mod tests {
         assert_eq!(Yarn::attention(16.0, Some(1.0), Some(1.0)), 1.0);
         assert_eq!(Yarn::attention(16.0, None, Some(1.0)), 0.1 * 16f64.ln() + 1.0);
         assert!(Yarn::attention(16.0, Some(2.0), Some(1.0)) > 1.0);
+    }
+
+    #[test]
+    fn scores_are_multiplied_twice_by_the_scale_of_all() {
+        let scale = 0.1 * 40f64.ln() + 1.0;
+        assert_eq!(Yarn::score(40.0, Some(1.0)), Some((scale * scale) as f32));
+        assert_eq!(
+            [Yarn::score(40.0, None), Yarn::score(40.0, Some(0.0)), Yarn::score(0.5, Some(1.0))],
+            [None; 3]
+        );
     }
 
     #[test]

@@ -7,8 +7,11 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema};
+pub use super::attend_schema::{
+    LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
+};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
     RoundedSize, SharedExpertSchema,
@@ -18,7 +21,10 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
-pub use super::weight_schema::{ExpertsPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight};
+pub use super::ssm_schema::{SsmPart, SsmSchema};
+pub use super::weight_schema::{
+    ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -240,6 +246,8 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// Another key for the list, in a model without the first one.
+    pub listed_or: Option<ListedKinds>,
     /// Another list of the model, which must say the same.
     pub confirmed: Option<ListedKinds>,
     /// The key of the indexes of the layers of one kind in a `config.json` without the list.
@@ -269,6 +277,9 @@ pub struct ListedKinds {
     /// Whether an empty list counts as none.
     #[serde(default)]
     pub unless_empty: bool,
+    /// Whether the list may be a string with a word in each character.
+    #[serde(default)]
+    pub letters: bool,
     /// If set, only a model that states null for this may lack the list.
     pub unless_null: Option<Field>,
 }
@@ -325,6 +336,9 @@ pub struct ResidualSchema {
     pub shared_norm: bool,
     /// The factor that the results are multiplied by before they are added.
     pub scale: Option<Field>,
+    /// Whether that factor is divided by the square root of the number of layers, as MiniCPM's is.
+    #[serde(default)]
+    pub scale_over_root_layers: bool,
 }
 
 /// The part of a layer that combines values of several positions.
@@ -335,6 +349,23 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// The gated delta rule.
+    DeltaRule(Box<DeltaRuleSchema>),
+    /// Mamba-2.
+    Ssm(Box<SsmSchema>),
+    /// None: the layer has a feed-forward part only.
+    None {},
+}
+
+impl MixerSchema {
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmSchema> {
+        match self {
+            MixerSchema::Ssm(ssm) => Some(ssm),
+            MixerSchema::Attend(attend) => attend.beside.as_deref(),
+            MixerSchema::ShortConv(_) | MixerSchema::DeltaRule(_) | MixerSchema::None {} => None,
+        }
+    }
 }
 
 /// Attention.
@@ -367,6 +398,10 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
+    /// If set, only models for which this is `rope` or true rotate queries and keys; null, `nope` and false are none.
+    pub rope_if: Option<Field>,
+    /// If set, models in whose `config.json` this is null do not rotate.
+    pub rope_unless_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
@@ -392,6 +427,14 @@ pub struct AttendSchema {
     pub gate_if: Option<Field>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
+    /// The sizes of latent attention, if it is that.
+    pub latent: Option<LatentSchema>,
+    /// The factor of the input.
+    pub input_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
+    /// Mamba-2 beside attention; the results of both are added.
+    pub beside: Option<Box<SsmSchema>>,
 }
 
 /// A gated short convolution.
@@ -459,6 +502,8 @@ pub enum ScaleOf {
 pub struct RopeSchema {
     /// The components that form a pair.
     pub pairing: PairingSchema,
+    /// A flag of `config.json`: where it is false, pairs lie in halves, whatever `pairing` says.
+    pub neighbours_if: Option<Field>,
     /// The base of the frequencies.
     pub base: Field,
     /// The number of components of a head that are rotated, the first ones; without one, it follows from the
@@ -512,6 +557,9 @@ pub struct Scaling {
     /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.
     #[serde(default)]
     pub gguf_open_ramp: bool,
+    /// Whether YaRN's scale of all components multiplies scores twice, as in DeepSeek's models.
+    #[serde(default)]
+    pub scales_scores: bool,
     /// The name of GGUF's tensor of the divisors of longrope for short texts.
     pub short: Option<String>,
     /// The same for long texts.
@@ -531,6 +579,9 @@ pub struct HeadSchema {
     pub scale: Option<Field>,
     /// The number that logits are divided by.
     pub divisor: Option<Field>,
+    /// Whether it is the width, divided by what `divisor` states, as MiniCPM's is.
+    #[serde(default)]
+    pub divisor_of_width: bool,
     /// The softcap of logits.
     pub softcap: Option<Field>,
 }
@@ -599,6 +650,7 @@ impl Arch {
         let LayersSchema {
             kinds: _,
             listed,
+            listed_or,
             confirmed,
             indexed,
             gguf_listed,
@@ -611,8 +663,11 @@ impl Arch {
         if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
-        let listed =
-            listed.iter().chain(confirmed).flat_map(|listed| listed.words.values().map(String::as_str));
+        let listed = listed
+            .iter()
+            .chain(listed_or)
+            .chain(confirmed)
+            .flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
@@ -670,6 +725,12 @@ impl Arch {
     /// Whether it describes a weight of this name, for a layer or for the model.
     pub fn has_weight(&self, name: &str) -> bool {
         self.weights.contains_key(&pattern(name))
+    }
+
+    /// Whether a weight of this name is a part of each query head of another tensor.
+    pub fn is_in_heads(&self, name: &str) -> bool {
+        let parts = self.weights.get(name).map(|weight| [weight.hf_part, weight.gguf_part]);
+        parts.into_iter().flatten().flatten().any(|part| matches!(part, TensorPart::InHeads { .. }))
     }
 
     /// The field of the number of rows of the embedding table.

@@ -41,6 +41,16 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "glm",
     "glm4",
     "glm4_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "mistral4",
+    "mistral4_vision",
+    "kimi_k25",
+    "minicpm3",
+    "youtu",
+    "sarvam_mla",
+    "axk1",
     "smollm3",
     "internlm3",
     "internlm3_llama",
@@ -51,10 +61,20 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "exaone4",
     "lfm2",
     "lfm2_moe",
+    "qwen3_5",
+    "qwen3_5_vision",
+    "qwen3_5_moe",
+    "qwen3_5_moe_vision",
+    "qwen3_next",
+    "olmo_hybrid",
     "lfm3",
     "lfm3_vl",
     "granite",
     "granitemoe",
+    "granitemoehybrid",
+    "bamba",
+    "mamba2",
+    "nemotron_h",
     "granite_swa",
     "granitemoe_swa",
     "cohere",
@@ -85,6 +105,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "mimo_v2_flash",
     "nanochat",
     "flint",
+    "falcon_h1",
     "afmoe",
     "hy_v3",
     "mellum",
@@ -98,7 +119,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent", "ssm"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

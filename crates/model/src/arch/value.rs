@@ -4,6 +4,7 @@ use girih_file::quote;
 use serde_json::Value as Json;
 
 use super::schema::{DefaultValue, HarmlessValues, ListOf, StatedValue, ValueKind};
+use crate::special_floats;
 
 impl StatedValue {
     /// A value of `config.json`; `None` for null, a list or an object.
@@ -12,7 +13,8 @@ impl StatedValue {
             Json::Number(number) => number.as_f64().map(StatedValue::Number),
             Json::String(word) => Some(StatedValue::Word(word.clone())),
             Json::Bool(flag) => Some(StatedValue::Flag(*flag)),
-            Json::Null | Json::Array(_) | Json::Object(_) => None,
+            Json::Object(_) => special_floats::of_object(value).map(StatedValue::Number),
+            Json::Null | Json::Array(_) => None,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
+use super::delta_schema::DeltaPart;
 use super::ffn_schema::FfnKind;
+use super::ssm_schema::SsmPart;
 
 /// One weight and its names.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +26,8 @@ pub struct Weight {
     /// Other tensors of safetensors that may hold it, where the first one is missing.
     #[serde(default)]
     pub hf_or: Vec<OtherTensor>,
+    /// The other tensor of GGUF that may hold it, where the first one is missing, in the same way.
+    pub gguf_or: Option<String>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
@@ -59,16 +63,65 @@ pub enum TensorPart {
         /// Which of them.
         grouped: QkvPart,
     },
+    /// The rows of a part of latent attention: `{ latent = "q_nope" }`.
+    Latent {
+        /// Which part.
+        latent: LatentPart,
+    },
+    /// A projection of Mamba-2 in the tensor of all: `{ projected = "z" }`.
+    Projected {
+        /// Which of them.
+        projected: SsmPart,
+    },
+    /// What is convolved in Mamba-2 in the tensor of all: `{ convolved = "x" }`.
+    Convolved {
+        /// Which of them.
+        convolved: SsmPart,
+    },
     /// Of the rows or the columns, one part for each layer: `{ of_layers = "rows" }`.
     OfLayers {
         /// Of which of them.
         of_layers: LayersPart,
+    },
+    /// Of the rows of each query head: `{ in_heads = [0, 2] }`.
+    InHeads {
+        /// The index and the number.
+        in_heads: [usize; 2],
+    },
+    /// Of a delta rule, the rows of queries, those of keys, then those of values: `{ delta = "q" }`.
+    Delta {
+        /// Which of them.
+        delta: DeltaPart,
+    },
+    /// Of a delta rule, for each head of keys the rows of queries, keys, values and gates, or of betas and steps:
+    /// `{ delta_grouped = "q" }`.
+    DeltaGrouped {
+        /// Which of them.
+        delta_grouped: DeltaPart,
     },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
         from_row: usize,
     },
+}
+
+/// A part of a projection of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatentPart {
+    /// Of each head of queries the rows that are not rotated.
+    QNope,
+    /// Of each head of queries the rows that are rotated.
+    QRope,
+    /// The rows of the latent, before those of the shared key.
+    Rows,
+    /// The rows of the shared key.
+    KRope,
+    /// Of each head the rows of keys, transposed, so that they make a latent of a query.
+    KUp,
+    /// Of each head the rows of values.
+    VUp,
 }
 
 /// Queries, keys or values.
@@ -121,7 +174,7 @@ pub struct ExpertsPart {
     pub mxfp4: bool,
 }
 
-/// Another tensor of safetensors that may hold a weight.
+/// Another tensor that may hold a weight, in safetensors where a description names it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OtherTensor {
@@ -129,6 +182,13 @@ pub struct OtherTensor {
     pub hf: String,
     /// The weight's part of it.
     pub hf_part: Option<TensorPart>,
+}
+
+impl OtherTensor {
+    /// A tensor of GGUF of this name.
+    pub fn gguf(name: &str, part: Option<TensorPart>) -> OtherTensor {
+        OtherTensor { hf: name.to_owned(), hf_part: part }
+    }
 }
 
 impl Weight {
@@ -151,8 +211,8 @@ pub enum Relayout {
     UnpermuteKvHeads,
     /// Exchanges the columns with all other dimensions, for convolutions.
     Transposed,
-    /// Makes a vector the diagonal of a matrix of zeros.
-    Diagonal,
+    /// `−eˣ` of every value, for decays that are stored as logarithms.
+    NegativeExp,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
 }

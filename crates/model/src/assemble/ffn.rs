@@ -11,12 +11,14 @@ impl Assembly<'_> {
     pub(super) fn feed_forward(&mut self, at: &str, ffn: &Ffn, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         match *ffn {
-            Ffn::Gated { size, act, limit, biases: [gate, up, down] } => {
+            Ffn::Gated { size, act, limit, gate_scale, output_scale, biases: [gate, up, down] } => {
                 let gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
+                let gate = self.scaled(&format!("{at}.gate.scaled"), gate_scale, gate);
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
                 let gate_op = Op::Gate { act, limit, offset: None };
                 let gated = self.graph.same(&format!("{at}.gated"), gate_op, &[gate, up]);
-                self.linear(&format!("{at}.down"), gated, [size, width], down)
+                let out = self.linear(&format!("{at}.down"), gated, [size, width], down)?;
+                Ok(self.scaled(&format!("{at}.down.scaled"), output_scale, out))
             }
             Ffn::Plain { size, act, biases: [up, down] } => {
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
@@ -30,6 +32,7 @@ impl Assembly<'_> {
                 self.linear(&format!("{at}.down"), activated, [size, width], down)
             }
             Ffn::Experts(ref experts) => self.experts(at, experts, x, x),
+            Ffn::None => Ok(x),
         }
     }
 
@@ -75,15 +78,26 @@ impl Assembly<'_> {
         }
         let mut weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
         if facts.router_factors {
-            // A product with a diagonal matrix: the other terms of each sum are zeros.
-            weights = self.linear(&format!("{router}.factors"), weights, [facts.count; 2], false)?;
+            let factors = self.weight(&format!("{router}.factors"), &[facts.count])?;
+            weights =
+                self.graph.same(&format!("{router}.scaled_weights"), Op::ScaleColumns, &[weights, factors]);
         }
         let experts = format!("{at}.experts");
         let GateRule { act, limit, offset } = facts.gate;
         let weighed = if facts.weighs_inputs { Weighed::Inputs } else { Weighed::Results };
         let op = Op::Experts { used: facts.router.used, act, limit, offset, weighed };
-        let sizes = [facts.count, facts.size, width];
-        let routed = self.stack(&experts, op, [x, weights], sizes, facts.biases)?;
+        let routed = match facts.latent {
+            None => {
+                let sizes = [facts.count, facts.size, width];
+                self.stack(&experts, op, [x, weights], sizes, facts.ungated, facts.biases)?
+            }
+            Some(latent) => {
+                let read = self.linear(&format!("{at}.latent.in"), x, [width, latent], false)?;
+                let sizes = [facts.count, facts.size, latent];
+                let made = self.stack(&experts, op, [read, weights], sizes, facts.ungated, facts.biases)?;
+                self.linear(&format!("{at}.latent.out"), made, [latent, width], false)?
+            }
+        };
         let Some(size) = facts.shared_ffn else { return Ok(routed) };
         let shared = self.shared_expert(&format!("{at}.shared"), size, facts, x)?;
         if !facts.shared_is_averaged {
@@ -96,8 +110,14 @@ impl Assembly<'_> {
     /// The expert that all rows pass through. A score makes it an expert that each row chooses.
     fn shared_expert(&mut self, at: &str, size: usize, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
         let (width, act, limit) = (self.facts.sizes.width, facts.gate.act, facts.shared_limit);
+        if !facts.shared_is_scored && facts.ungated {
+            let act = PlainAct::Plain(act);
+            return self.feed_forward(at, &Ffn::Plain { size, act, biases: [false; 2] }, x);
+        }
         if !facts.shared_is_scored {
-            return self.feed_forward(at, &Ffn::Gated { size, act, limit, biases: [false; 3] }, x);
+            let (gate_scale, output_scale, biases) = (None, None, [false; 3]);
+            let gated = Ffn::Gated { size, act, limit, gate_scale, output_scale, biases };
+            return self.feed_forward(at, &gated, x);
         }
         let score = self.linear(&format!("{at}.score"), x, [width, 1], false)?;
         let router = Router {
@@ -110,7 +130,7 @@ impl Assembly<'_> {
         };
         let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
         let op = Op::Experts { used: 1, act, limit, offset: None, weighed: Weighed::Results };
-        self.stack(at, op, [x, weights], [1, size, width], [false; 3])
+        self.stack(at, op, [x, weights], [1, size, width], facts.ungated, [false; 3])
     }
 
     /// Experts of `[count, size, width]`, with the weights below `at`.
@@ -120,12 +140,15 @@ impl Assembly<'_> {
         op: Op,
         [x, weights]: [ValueId; 2],
         [count, size, width]: [usize; 3],
+        ungated: bool,
         biases: [bool; 3],
     ) -> Result<ValueId> {
         let up = self.weight(&format!("{at}.up.weight"), &[count, size, width])?;
         let down = self.weight(&format!("{at}.down.weight"), &[count, width, size])?;
-        let gate = self.weight(&format!("{at}.gate.weight"), &[count, size, width])?;
-        let mut operands = vec![x, weights, up, down, gate];
+        let mut operands = vec![x, weights, up, down];
+        if !ungated {
+            operands.push(self.weight(&format!("{at}.gate.weight"), &[count, size, width])?);
+        }
         match biases {
             [false, false, false] => {}
             [true, true, true] => {

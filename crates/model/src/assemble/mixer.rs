@@ -5,7 +5,9 @@ use girih_graph::{Act, Op, Span, Temperature, ValueId};
 use girih_tensor::{Error, Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts, ValuesFacts};
+use crate::arch::{
+    AttentionFacts, LatentFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts, ValuesFacts,
+};
 
 impl Assembly<'_> {
     /// Attention of layer `index` on `x`, from the input projections to the output projection.
@@ -16,19 +18,18 @@ impl Assembly<'_> {
         attend: &AttentionFacts,
         x: ValueId,
     ) -> Result<ValueId> {
+        if let Some(latent) = &attend.latent {
+            return self.attend_latent(at, attend, *latent, x);
+        }
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
+        let x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, x);
         let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
         let [keys, values] = self.keys_and_values(index, at, attend, x)?;
-        let q = match attend.temperature {
-            None => q,
-            Some(Temperature { beta, every, offset }) => {
-                self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
-            }
-        };
+        let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mut operands = vec![q, keys, values];
         if attend.sinks {
@@ -47,7 +48,81 @@ impl Assembly<'_> {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * value_size], false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
-        self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
+        let out = self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)?;
+        Ok(self.scaled(&format!("{at}.o.scaled"), attend.output_scale, out))
+    }
+
+    /// Queries, multiplied by position if the layer has a temperature.
+    fn tempered(&mut self, name: &str, attend: &AttentionFacts, q: ValueId) -> ValueId {
+        match attend.temperature {
+            None => q,
+            Some(Temperature { beta, every, offset }) => {
+                self.graph.same(name, Op::Temper { beta, every, offset }, &[q])
+            }
+        }
+    }
+
+    /// Latent attention on `x`. Queries become queries of latents, and sums of latents become values, by a matrix
+    /// of each head; so no key or value of a head is computed.
+    fn attend_latent(
+        &mut self,
+        at: &str,
+        attend: &AttentionFacts,
+        latent: LatentFacts,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let (heads, width) = (attend.heads, self.facts.sizes.width);
+        let LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases } = latent;
+        let (of_q, q_width) = match query_rank {
+            None => (x, width),
+            Some(size) => {
+                let name = format!("{at}.q_a");
+                let made = self.linear(&name, x, [width, size], biases)?;
+                let (normed, weight) = (format!("{name}.normed"), format!("{name}.norm"));
+                (self.rms_norm(&normed, &weight, made, size, epsilon)?, size)
+            }
+        };
+        let q_nope = self.linear(&format!("{at}.q.nope"), of_q, [q_width, heads * nope], false)?;
+        let q_nope = self.as_heads(&format!("{at}.q.nope"), q_nope, [heads, nope]);
+        let k_up = self.weight(&format!("{at}.k.up.weight"), &[heads, rank, nope])?;
+        let q_latent =
+            self.graph.shaped(&format!("{at}.q.latent"), Op::LinearHeads, &[q_nope, k_up], &[heads, rank]);
+        let q_rope = self.linear(&format!("{at}.q.rope"), of_q, [q_width, heads * rope], false)?;
+        let q_rope = self.rotated_heads(&format!("{at}.q.rope"), attend, q_rope, [heads, rope])?;
+        let both = [heads, rank + rope];
+        let q = self.graph.shaped(&format!("{at}.q"), Op::Concat, &[q_latent, q_rope], &both);
+        let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
+        let held = self.linear(&format!("{at}.latent"), x, [width, rank], biases)?;
+        let (normed, weight) = (format!("{at}.latent.normed"), format!("{at}.latent.norm"));
+        let held = self.rms_norm(&normed, &weight, held, rank, epsilon)?;
+        let held = self.as_heads(&format!("{at}.latent"), held, [1, rank]);
+        let k_rope = self.linear(&format!("{at}.k.rope"), x, [width, rope], biases)?;
+        let k_rope = self.rotated_heads(&format!("{at}.k.rope"), attend, k_rope, [1, rope])?;
+        let inner = [1, rank + rope];
+        let row = self.graph.shaped(&format!("{at}.latents.row"), Op::Concat, &[held, k_rope], &inner);
+        let latents = self.kept(&format!("{at}.latents"), row, attend.span, &inner);
+        let op = Op::AttendLatent { scale: attend.scale, span: attend.span, values: rank as u32 };
+        let mixed = self.graph.shaped(&format!("{at}.heads"), op, &[q, latents], &[heads, rank]);
+        let v_up = self.weight(&format!("{at}.v.up.weight"), &[heads, value_size, rank])?;
+        let values =
+            self.graph.shaped(&format!("{at}.values"), Op::LinearHeads, &[mixed, v_up], &[heads, value_size]);
+        let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[values], &[heads * value_size]);
+        self.linear(&format!("{at}.o"), flat, [heads * value_size, width], attend.biases.o)
+    }
+
+    /// A projection as heads, which are rotated if the layer rotates.
+    fn rotated_heads(
+        &mut self,
+        name: &str,
+        attend: &AttentionFacts,
+        flat: ValueId,
+        sizes: [usize; 2],
+    ) -> Result<ValueId> {
+        let heads = self.as_heads(name, flat, sizes);
+        match &attend.rope {
+            None => Ok(heads),
+            Some(rope) => self.rotate(&format!("{name}.rotated"), rope, heads),
+        }
     }
 
     /// The keys and values of layer `index` that its attention reads: those of all positions, or of the rows of a
@@ -103,6 +178,25 @@ impl Assembly<'_> {
         let mixed = self.graph.same(&format!("{at}.convolved"), Op::ShortConv, &[gated, weight, carried]);
         let opened = self.graph.same(&format!("{at}.opened"), product, &[c, mixed]);
         self.linear(&format!("{at}.out"), opened, [width, width], false)
+    }
+
+    /// Columns of `x`, each convolved with taps of its own, and activated.
+    pub(super) fn convolved(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        [taps, width]: [usize; 2],
+        biased: bool,
+        act: Act,
+    ) -> Result<ValueId> {
+        let weight = self.weight(&format!("{name}.taps"), &[taps, width])?;
+        let carried = self.graph.carried(&format!("{name}.carried"), Shape::matrix(taps - 1, width));
+        let mut operands = vec![x, weight, carried];
+        if biased {
+            operands.push(self.weight(&format!("{name}.taps.bias"), &[width])?);
+        }
+        let mixed = self.graph.same(&format!("{name}.convolved"), Op::ShortConv, &operands);
+        Ok(self.graph.same(&format!("{name}.activated"), Op::Activate { act }, &[mixed]))
     }
 
     /// The state of all positions, after the rows `x` of this step are written to it.

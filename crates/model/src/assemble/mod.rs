@@ -4,15 +4,17 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod delta_rule;
 mod ffn;
 mod mixer;
+mod ssm;
 
 use std::collections::BTreeMap;
 
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{Facts, Ffn, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -216,27 +218,9 @@ impl Assembly<'_> {
         Ok(self.graph.shaped(name, Op::Embed, &[ids, table], &[width]))
     }
 
-    /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms.
+    /// A layer: what its mixer and its feed-forward part add, then what it makes of its own embedding, and its factor.
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
-        let given = x;
-        let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
-        let mixer = format!("{at}.mixer");
-        let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
-            Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
-        };
-        let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let sum = format!("{at}.mixed");
-        let x = self.residual(&at, &sum, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
-        let read = match layer.residual.parallel {
-            true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
-            true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
-            false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
-        };
-        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
-        let fed = self.with_experts(&at, layer, [x, fed])?;
-        let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
         let out = layer_output(index);
         let steps = [true, layer.input.is_some(), layer.scale.is_some()];
         // The last value is the layer's output.
@@ -245,7 +229,7 @@ impl Assembly<'_> {
             true => out.clone(),
             false => format!("{at}.{name}"),
         };
-        let mut x = self.residual(&at, &name(0, "fed"), layer, NormPosition::AfterFfnResidual, [x, fed])?;
+        let mut x = self.mixed_and_fed(index, &name(0, "fed"), layer, x)?;
         if let Some(input) = &layer.input {
             x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
         }
@@ -253,6 +237,52 @@ impl Assembly<'_> {
             None => Ok(x),
             Some(factor) => Ok(self.graph.same(&out, Op::Scale { factor }, &[x])),
         }
+    }
+
+    /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms, as a value of this name.
+    /// A layer may lack one of both.
+    fn mixed_and_fed(&mut self, index: usize, name: &str, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
+        let at = format!("layers.{index}");
+        let given = x;
+        if layer.mixer == Mixer::None {
+            let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
+            return self.fed(&at, name, layer, [x, read]);
+        }
+        let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
+        let mixer = format!("{at}.mixer");
+        let mixed = match &layer.mixer {
+            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
+            Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
+            Mixer::Ssm(ssm) => self.ssm(&mixer, ssm, read)?,
+            Mixer::AttendAndSsm { attend, ssm } => {
+                let attended = self.attend(index, &mixer, attend, read)?;
+                let scanned = self.ssm(&mixer, ssm, read)?;
+                self.graph.same(&format!("{mixer}.joined"), Op::Add, &[scanned, attended])
+            }
+            Mixer::None => unreachable!("such a layer has returned"),
+            Mixer::DeltaRule(delta) => self.delta_rule(&mixer, delta, read)?,
+        };
+        let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
+        let has_ffn = layer.ffn != Ffn::None;
+        let sum = if has_ffn { format!("{at}.mixed") } else { name.to_owned() };
+        let x = self.residual(&at, &sum, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        if !has_ffn {
+            return Ok(x);
+        }
+        let read = match layer.residual.parallel {
+            true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
+            true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
+            false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
+        };
+        self.fed(&at, name, layer, [x, read])
+    }
+
+    /// `x + ffn(read)` as a value of this name, with the norms behind the feed-forward part.
+    fn fed(&mut self, at: &str, name: &str, layer: &LayerFacts, [x, read]: [ValueId; 2]) -> Result<ValueId> {
+        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
+        let fed = self.with_experts(at, layer, [x, fed])?;
+        let fed = self.norm_at(at, layer, NormPosition::AfterFfn, fed)?;
+        self.residual(at, name, layer, NormPosition::AfterFfnResidual, [x, fed])
     }
 
     /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table

@@ -441,7 +441,7 @@ fn write_gguf(model: &ModelFiles, path: &Path, further: &[(&str, MetadataValue)]
         ("embedding_length", facts.sizes.width),
         ("block_count", facts.layers.len()),
         ("attention.head_count", attend.heads),
-        ("feed_forward_length", facts.layers[0].ffn.size()),
+        ("feed_forward_length", facts.layers[0].ffn.size().unwrap()),
         ("context_length", facts.sizes.context),
     ] {
         metadata.insert(format!("{name}.{key}"), MetadataValue::U32(size as u32)).unwrap();

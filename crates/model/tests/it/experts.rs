@@ -35,26 +35,33 @@ pub fn floats(numbers: &[f32]) -> Vec<u8> {
 
 /// All tensors of the model but those of experts.
 fn others() -> Tensors {
-    let mut tensors = Tensors::new();
-    let mut random = Random(4);
     let at = "model.layers.0";
-    for (name, extents) in [
-        ("model.embed_tokens.weight".to_owned(), vec![16, WIDTH]),
-        ("model.norm.weight".to_owned(), vec![WIDTH]),
-        (format!("{at}.input_layernorm.weight"), vec![WIDTH]),
-        (format!("{at}.post_attention_layernorm.weight"), vec![WIDTH]),
-        (format!("{at}.self_attn.q_norm.weight"), vec![16]),
-        (format!("{at}.self_attn.k_norm.weight"), vec![16]),
-        (format!("{at}.self_attn.q_proj.weight"), vec![32, WIDTH]),
-        (format!("{at}.self_attn.k_proj.weight"), vec![16, WIDTH]),
-        (format!("{at}.self_attn.v_proj.weight"), vec![16, WIDTH]),
-        (format!("{at}.self_attn.o_proj.weight"), vec![WIDTH, 32]),
-        (format!("{at}.mlp.gate.weight"), vec![EXPERTS, WIDTH]),
-    ] {
+    drawn(
+        4,
+        [
+            ("model.embed_tokens.weight".to_owned(), vec![16, WIDTH]),
+            ("model.norm.weight".to_owned(), vec![WIDTH]),
+            (format!("{at}.input_layernorm.weight"), vec![WIDTH]),
+            (format!("{at}.post_attention_layernorm.weight"), vec![WIDTH]),
+            (format!("{at}.self_attn.q_norm.weight"), vec![16]),
+            (format!("{at}.self_attn.k_norm.weight"), vec![16]),
+            (format!("{at}.self_attn.q_proj.weight"), vec![32, WIDTH]),
+            (format!("{at}.self_attn.k_proj.weight"), vec![16, WIDTH]),
+            (format!("{at}.self_attn.v_proj.weight"), vec![16, WIDTH]),
+            (format!("{at}.self_attn.o_proj.weight"), vec![WIDTH, 32]),
+            (format!("{at}.mlp.gate.weight"), vec![EXPERTS, WIDTH]),
+        ],
+    )
+}
+
+/// Tensors of these names and extents with random numbers.
+pub fn drawn<const COUNT: usize>(seed: u64, list: [(String, Vec<usize>); COUNT]) -> Tensors {
+    let mut random = Random(seed);
+    let tensor = |(name, extents): (String, Vec<usize>)| {
         let numbers = random.numbers(extents.iter().product());
-        tensors.insert(name, (DType::F32, extents, floats(&numbers)));
-    }
-    tensors
+        (name, (DType::F32, extents, floats(&numbers)))
+    };
+    list.into_iter().map(tensor).collect()
 }
 
 /// The matrices of one kind, expert by expert, row by row.

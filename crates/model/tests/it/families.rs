@@ -147,7 +147,7 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("qwen2", json!({ "layer_types": ["full_attention", "sliding_attention"] }), "sliding_attention"),
         ("mistral", json!({ "layer_types": ["full_attention", "sliding_attention"] }), "'layer_types'"),
         ("mistral3", text("sliding_window", json!(8)), "'text_config.sliding_window'"),
-        ("mistral3", text("model_type", json!("mistral4")), "'text_config.model_type'"),
+        ("mistral3", text("model_type", json!("mistral5")), "'text_config.model_type'"),
         ("mistral3", text("model_type", json!("ministral3")), "states no rotary scaling"),
         ("exaone4", json!({ "sliding_window": 8, "layer_types": null }), "has no 'layer_types'"),
         ("gpt_oss", json!({ "rope_scaling": null, "rope_parameters": null }), "states no rotary scaling"),

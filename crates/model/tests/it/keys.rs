@@ -458,7 +458,7 @@ fn a_list_of_a_gguf_needs_a_size_for_each_layer() {
         ModelFiles::open(&path, options, &ModelLimits::DEFAULT).map_err(|error| error.to_string())
     };
     for (label, list) in [("u32", MetadataArray::U32(vec![24])), ("i32", MetadataArray::I32(vec![24]))] {
-        assert_eq!(opened(label, list).unwrap().facts.layers[0].ffn.size(), 24);
+        assert_eq!(opened(label, list).unwrap().facts.layers[0].ffn.size(), Some(24));
     }
     for (label, list, words) in [
         ("long", MetadataArray::U32(vec![24, 24]), "is a list of length 2; 1 sizes from 0 to 2147483647"),

@@ -198,7 +198,7 @@ fn each_layer_has_the_facts_of_its_kind() {
             (attend.heads, attend.kv_heads, attend.head_size),
             (sizes.heads, sizes.kv_heads, sizes.head_size)
         );
-        assert_eq!((facts.kind.as_str(), facts.ffn.size()), (sizes.kind, sizes.ffn));
+        assert_eq!((facts.kind.as_str(), facts.ffn.size()), (sizes.kind, Some(sizes.ffn)));
         assert_eq!(matches!(facts.ffn, Ffn::Plain { .. }), sizes.kind == "near");
         let (of, epsilon, weight) = match sizes.kind {
             "near" => (QkNorm::Heads, 1e-5, true),

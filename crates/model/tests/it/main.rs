@@ -10,6 +10,7 @@ mod families;
 mod folder;
 mod fused;
 mod keys;
+mod latent;
 mod layered;
 mod layers;
 mod light;

@@ -102,7 +102,7 @@ fn enters_attention(graph: &Graph, index: usize, op: ArrayOp) -> bool {
             continue;
         }
         match node.op {
-            Op::Write | Op::Attend { .. } => return true,
+            Op::Write | Op::Attend { .. } | Op::AttendLatent { .. } => return true,
             Op::Add => {}
             _ => reached[node.output.0 as usize] = true,
         }

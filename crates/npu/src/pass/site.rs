@@ -114,6 +114,11 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             if each_output_row { Answer::Array(ArrayNode { op, operands }) } else { program(op, operands) }
         }
         AppliedOp::Norm { epsilon: _, x: _, weight: None } => no_program("a norm without weight"),
+        AppliedOp::Norm { epsilon: _, x, weight: Some(weight) }
+            if graph.value(weight).shape.columns() != graph.value(x).shape.columns() =>
+        {
+            no_program("a norm of groups with weights of their own")
+        }
         AppliedOp::Norm { epsilon, x, weight: Some(weight) } => match *inner(x) {
             [size] => {
                 let op = ArrayOp::Norm { epsilon, size, by_head: false };
@@ -177,7 +182,23 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::GateHeads { act: _, gate: _, x: _ }
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
-        | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
+        | AppliedOp::LinearHeads { x: _, weight: _ }
+        | AppliedOp::Concat { a: _, b: _ }
+        | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _ }
+        | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
+        | AppliedOp::SsmScan {
+            least: _,
+            most: _,
+            x: _,
+            dt: _,
+            b: _,
+            c: _,
+            a: _,
+            d: _,
+            bias: _,
+            carried: _,
+        }
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
         | AppliedOp::Route {
             score: _,
             used: _,
@@ -189,6 +210,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             bias: _,
         }
         | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::ScaleColumns { x: _, weight: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Experts {
             used: _,

@@ -28,19 +28,25 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 15] = [
+const ON_THE_HOST: [&str; 21] = [
     "activate",
+    "attend_latent",
+    "concat",
+    "delta_rule",
     "embed",
     "experts",
     "gate_heads",
     "gather",
     "layer_norm",
+    "linear_heads",
     "pool",
     "route",
     "scale",
+    "scale_columns",
     "short_conv",
     "softcap",
     "splice",
+    "ssm_scan",
     "temper",
     "write",
     "xielu",
@@ -70,7 +76,9 @@ fn the_array_is_within_the_bounds_and_names_what_the_host_computes() {
     let report = report(|subject| check(subject, 0..SEEDS));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert_eq!(report.without_cases(), [] as [&str; 0]);
-    let on_the_host: Vec<_> = report.only_on_host().into_iter().filter(|op| *op != "attend").collect();
+    // Few cases of attention and gates are on the array; the tests below have these.
+    let is_rare = |op: &&str| ["attend", "gate"].contains(op);
+    let on_the_host: Vec<_> = report.only_on_host().into_iter().filter(|op| !is_rare(op)).collect();
     assert_eq!(on_the_host, ON_THE_HOST);
 }
 

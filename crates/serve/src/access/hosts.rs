@@ -2,17 +2,14 @@
 //! this machine (DNS rebinding) sends its own name as `Host`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use axum::http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use axum::http::uri::Authority;
+use axum::http::header::{HOST, HeaderMap, HeaderValue};
 use axum::http::{StatusCode, Uri, Version};
 use girih::{Error, ErrorKind, Result};
 
+use super::authority::{Authority, parsed, shown};
 use crate::error::ApiError;
-
-/// The header by which browsers say whether a request comes from a page of the same site.
-pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names under which a server is called.
 #[derive(Clone, Debug)]
@@ -40,7 +37,7 @@ impl Hosts {
             hosts.add(&name_of(address.ip()), port);
         }
         for name in allowed {
-            let (host, port) = parse(name.as_bytes()).ok_or_else(|| {
+            let (host, port) = parsed(name.as_bytes()).ok_or_else(|| {
                 let sentence = format!("allowed host {name:?} is not a host; give NAME or NAME:PORT");
                 Error::with_kind(ErrorKind::Refused, sentence)
             })?;
@@ -60,18 +57,26 @@ impl Hosts {
         }
     }
 
-    fn contains(&self, host: &str, port: Option<u16>) -> bool {
-        let full = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    fn contains(&self, (host, port): &Authority) -> bool {
+        // Nobody can make an address lead elsewhere, so a page under one comes from there.
+        if is_address(host) {
+            return true;
+        }
+        let full = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
         self.any_port.contains(host) || self.with_port.contains(&full)
     }
 
-    /// Checks that a request is meant for this server, and that no page of another origin made it.
+    /// Checks that a request is meant for this server. Returns the host that it names; requests of HTTP/1.0
+    /// may name none.
+    ///
+    /// # Errors
+    /// Status 421 or 400 when it is not.
     pub fn check(
         &self,
         version: Version,
         uri: &Uri,
         headers: &HeaderMap,
-    ) -> std::result::Result<(), ApiError> {
+    ) -> std::result::Result<Option<Authority>, ApiError> {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => Some(host),
@@ -81,43 +86,19 @@ impl Hosts {
                 return Err(bad_request("the request has several Host headers; send one"));
             }
         };
-        let host = host.map(|host| parse(host.as_bytes()).ok_or_else(|| misdirected(host))).transpose()?;
-        if let Some((name, port)) = &host
-            && !self.contains(name, *port)
-        {
-            return Err(misdirected(&headers[HOST]));
-        }
+        let own = |host: &HeaderValue| {
+            let named = parsed(host.as_bytes()).filter(|named| self.contains(named));
+            named.ok_or_else(|| misdirected(host))
+        };
+        let host = host.map(own).transpose()?;
         // A request's line may name a host too.
         if let Some(authority) = uri.authority()
-            && !parse(authority.as_str().as_bytes()).is_some_and(|(name, port)| self.contains(&name, port))
+            && !parsed(authority.as_str().as_bytes()).is_some_and(|named| self.contains(&named))
         {
             return Err(bad_request("the request's line names another host than this server's"));
         }
-        check_origin(host.as_ref(), headers)
+        Ok(host)
     }
-}
-
-/// Refuses requests of pages of other origins.
-fn check_origin(
-    host: Option<&(String, Option<u16>)>,
-    headers: &HeaderMap,
-) -> std::result::Result<(), ApiError> {
-    let foreign = |found: &str| {
-        let message = format!("{found}: only pages of this server may call it from a browser");
-        ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message)
-    };
-    let is_own = |origin: &HeaderValue| {
-        let bytes = origin.as_bytes();
-        let authority = bytes.strip_prefix(b"http://").or_else(|| bytes.strip_prefix(b"https://"));
-        authority.and_then(parse).is_some_and(|authority| Some(&authority) == host)
-    };
-    if !headers.get_all(ORIGIN).iter().all(is_own) {
-        return Err(foreign("the request's Origin is not this server"));
-    }
-    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site") {
-        return Err(foreign("the request comes from a page of another site (Sec-Fetch-Site)"));
-    }
-    Ok(())
 }
 
 fn bad_request(message: &str) -> ApiError {
@@ -125,30 +106,15 @@ fn bad_request(message: &str) -> ApiError {
 }
 
 fn misdirected(host: &HeaderValue) -> ApiError {
-    let host = String::from_utf8_lossy(host.as_bytes());
-    let host: String = host.chars().filter(|c| c.is_ascii_graphic()).take(100).collect();
+    let host = shown(host.as_bytes());
     let message = format!("this server is not called {host}; start it with --allowed-host to allow that");
     ApiError::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", message)
 }
 
-/// The host in lower case and the port of a `host[:port]`.
-fn parse(text: &[u8]) -> Option<(String, Option<u16>)> {
-    let authority = Authority::try_from(text).ok()?;
-    // User names before an `@` are no part of a host.
-    if authority.as_str().contains('@') || authority.host().is_empty() {
-        return None;
-    }
-    let port = match authority.as_str().strip_prefix(authority.host())? {
-        "" => None,
-        rest => {
-            let digits = rest.strip_prefix(':')?;
-            // Numbers may be parsed with a sign.
-            Some(digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?)
-        }
-    };
-    // A name may end with the dot of the root.
-    let host = authority.host().to_ascii_lowercase();
-    Some((host.strip_suffix('.').map_or(host.clone(), str::to_owned), port))
+/// Whether a host is an address in the form that browsers send.
+fn is_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    host.parse::<Ipv4Addr>().is_ok() || inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
 }
 
 /// An address as a host.
@@ -176,8 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn loopback_names_with_the_port_are_allowed() {
-        for host in ["127.0.0.1:8080", "localhost:8080", "LOCALHOST:8080", "localhost.:8080", "[::1]:8080"] {
+    fn loopback_names_with_the_port_and_addresses_are_allowed() {
+        for host in [
+            "127.0.0.1:8080",
+            "localhost:8080",
+            "LOCALHOST:8080",
+            "localhost.:8080",
+            "[::1]:8080",
+            "192.0.2.7:8080",
+            "192.0.2.7",
+            "127.0.0.1:9090",
+            "[2001:db8::7]:443",
+            "[::ffff:127.0.0.1]:8080",
+        ] {
             assert_eq!(status(&[], &[("host", host)]), 200, "{host}");
         }
         for host in [
@@ -189,9 +166,12 @@ mod tests {
             "127.0.0.1.evil.example:8080",
             "evil@localhost:8080",
             "localhost:8080@evil.example",
-            "0.0.0.0:8080",
             "127.1:8080",
-            "[::ffff:127.0.0.1]:8080",
+            "127.0.0.01:8080",
+            "2130706433:8080",
+            "0x7f.0.0.1:8080",
+            "192.0.2.7.evil.example:8080",
+            "[evil.example]:8080",
             "",
             ":8080",
             "localhost:",
@@ -219,37 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_origin_may_call() {
-        let host = ("host", "localhost:8080");
-        assert_eq!(status(&[], &[host, ("origin", "http://localhost:8080")]), 200);
-        assert_eq!(status(&[], &[host, ("origin", "http://LocalHost:8080")]), 200);
-        for origin in [
-            "null",
-            "",
-            "http://evil.example",
-            "http://localhost:3000",
-            "http://localhost",
-            "http://127.0.0.1:8080",
-            "file://localhost:8080",
-            "http://localhost:8080.evil.example",
-            "app://obsidian.md",
-        ] {
-            assert_eq!(status(&[], &[host, ("origin", origin)]), 403, "{origin}");
-        }
-        let both = [host, ("origin", "http://localhost:8080"), ("origin", "http://evil.example")];
-        assert_eq!(status(&[], &both), 403);
-        assert_eq!(status(&[], &[host, ("sec-fetch-site", "cross-site")]), 403);
-        assert_eq!(status(&[], &[host, ("sec-fetch-site", "same-origin")]), 200);
-        assert_eq!(status(&[], &[host, ("sec-fetch-site", "none")]), 200);
-    }
-
-    #[test]
     fn a_requests_line_may_not_name_another_host() {
         let hosts = Hosts::new(SocketAddr::from(([127, 0, 0, 1], 80)), &[]).expect("hosts");
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("localhost"));
         let check = |uri| hosts.check(Version::HTTP_11, &Uri::from_static(uri), &headers).is_ok();
-        assert!(check("/health") && check("http://localhost/health"));
+        assert!(check("/health") && check("http://localhost/health") && check("http://192.0.2.7/health"));
         assert!(!check("http://evil.example/health"));
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of a server's clients. Only their digests are kept, and a key is compared with all of
 //! them in a time that does not depend on it.
 
-use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
@@ -57,30 +57,45 @@ impl ApiKeys {
     /// # Errors
     /// When a line is no key, two are the same, or there are none or too many.
     pub fn parse(text: &[u8]) -> Result<ApiKeys> {
-        let refused = |sentence: String| Error::with_kind(ErrorKind::Refused, sentence);
         let text = std::str::from_utf8(text)
             .map_err(|_| refused("is not UTF-8; one key a line is needed".to_owned()))?;
-        let mut keys = Vec::new();
-        let mut digests = BTreeSet::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
+        let mut keys = ApiKeys(Vec::new());
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if !line.is_empty() && !line.starts_with('#') {
+                keys.add(line, &format!("key-{number}"), &format!("line {number}"))?;
             }
-            let key = parse_line(line, number)
-                .map_err(|reason| refused(format!("line {number} is no key: {reason}")))?;
-            if !digests.insert(key.digest) {
-                return Err(refused(format!("line {number} repeats a key; remove it")));
-            }
-            if keys.len() == MAX_KEYS {
-                return Err(refused(format!("has more than {MAX_KEYS} keys")));
-            }
-            keys.push(key);
         }
-        match keys.is_empty() {
+        match keys.0.is_empty() {
             true => Err(refused("has no key; write one a line".to_owned())),
-            false => Ok(ApiKeys(keys)),
+            false => Ok(keys),
         }
+    }
+
+    /// The keys of a file, if there is one, and those of options, `KEY` or `NAME:KEY` each; `None` if there
+    /// are none. A key without a name is called `option-N`.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::read`]; no message repeats a key.
+    pub fn of(file: Option<&Path>, options: &[OsString]) -> Result<Option<ApiKeys>> {
+        let mut keys = file.map(ApiKeys::read).transpose()?.unwrap_or_else(|| ApiKeys(Vec::new()));
+        for (number, option) in (1..).zip(options) {
+            let place = format!("API key {number} of the options");
+            keys.add(&option.to_string_lossy(), &format!("option-{number}"), &place)?;
+        }
+        Ok((!keys.0.is_empty()).then_some(keys))
+    }
+
+    /// Adds `KEY` or `NAME:KEY`; `place` is where it stands.
+    fn add(&mut self, text: &str, unnamed: &str, place: &str) -> Result<()> {
+        let key = parsed(text, unnamed).map_err(|reason| refused(format!("{place} is no key: {reason}")))?;
+        if self.0.iter().any(|other| other.digest == key.digest) {
+            return Err(refused(format!("{place} repeats a key; remove it")));
+        }
+        if self.0.len() == MAX_KEYS {
+            return Err(refused(format!("has more than {MAX_KEYS} keys")));
+        }
+        self.0.push(key);
+        Ok(())
     }
 
     /// The tenant of the key that a request carries: in `Authorization: Bearer KEY`, as OpenAI's
@@ -104,11 +119,15 @@ impl ApiKeys {
     }
 }
 
-/// The key of a line that is neither empty nor a comment.
-fn parse_line(line: &str, number: usize) -> std::result::Result<ApiKey, String> {
-    let (name, key) = match line.split_once(':') {
+fn refused(sentence: String) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
+}
+
+/// The key of `KEY` or `NAME:KEY`; one without a name is called `unnamed`.
+fn parsed(text: &str, unnamed: &str) -> std::result::Result<ApiKey, String> {
+    let (name, key) = match text.split_once(':') {
         Some((name, key)) => (Some(name.trim()), key.trim()),
-        None => (None, line),
+        None => (None, text),
     };
     if key.is_empty() || key.len() > MAX_KEY_BYTES || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("a key is 1 to {MAX_KEY_BYTES} visible ASCII characters"));
@@ -119,7 +138,7 @@ fn parse_line(line: &str, number: usize) -> std::result::Result<ApiKey, String> 
     {
         return Err(format!("a name is 1 to {MAX_NAME_BYTES} of A-Z a-z 0-9 - _ . @"));
     }
-    let tenant = Tenant::new(&name.map_or_else(|| format!("key-{number}"), str::to_owned));
+    let tenant = Tenant::new(name.unwrap_or(unnamed));
     Ok(ApiKey { digest: Sha256::digest(key.as_bytes()).into(), tenant })
 }
 
@@ -201,6 +220,28 @@ mod tests {
         }
         let many: String = (0..=MAX_KEYS).map(|number| format!("key{number}\n")).collect();
         assert_eq!(ApiKeys::parse(many.as_bytes()).unwrap_err().to_string(), "has more than 1000 keys");
+    }
+
+    #[test]
+    fn options_may_have_keys() {
+        let of = |options: &[&str]| {
+            let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+            ApiKeys::of(None, &options)
+        };
+        let keys = of(&["sk-1", "bob:sk-2"]).expect("keys").expect("some");
+        let tenant = |key: &'static str| keys.tenant(&headers(&[("x-api-key", key)]));
+        assert_eq!(tenant("sk-1"), Some(Tenant::new("option-1")));
+        assert_eq!(tenant("sk-2"), Some(Tenant::new("bob")));
+        assert!(of(&[]).expect("none").is_none());
+        for (options, sentence) in [
+            (
+                &["", "sk-1"][..],
+                "API key 1 of the options is no key: a key is 1 to 512 visible ASCII characters",
+            ),
+            (&["sk-1", "sk-1"], "API key 2 of the options repeats a key; remove it"),
+        ] {
+            assert_eq!(of(options).unwrap_err().to_string(), sentence);
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Who may call the server: the checks that a request passes before its route sees it.
 
+mod authority;
 mod hosts;
 mod keys;
+mod origins;
 mod page_token;
 
 use std::net::SocketAddr;
@@ -19,6 +21,8 @@ use crate::error::{ApiError, Dialect};
 use crate::observe::RequestRecord;
 pub use hosts::Hosts;
 pub use keys::ApiKeys;
+pub use origins::AllowedOrigins;
+use origins::ForeignPage;
 pub use page_token::PageToken;
 
 /// The route that says that the server lives, and nothing else. It needs no key.
@@ -36,6 +40,8 @@ pub struct AccessRules {
     pub page_token: PageToken,
     /// The names under which it is called.
     pub hosts: Hosts,
+    /// The origins whose pages may call it beside its own.
+    pub origins: AllowedOrigins,
     /// The paths that need no key beside `/health`: the files of the page, as a browser has no key
     /// when it opens one. They are the same for everybody.
     pub public: &'static [&'static str],
@@ -60,11 +66,11 @@ pub fn check_address(address: SocketAddr, may_be_open: bool) -> Result<()> {
 }
 
 impl AccessRules {
-    /// Who makes a request.
+    /// The page of another origin that makes a request, if one does.
     ///
     /// # Errors
-    /// When it may not be made.
-    fn check(&self, request: &Request) -> std::result::Result<ApiCaller, ApiError> {
+    /// When the request is not meant for this server, or the page may not call it.
+    fn page(&self, request: &Request) -> std::result::Result<Option<ForeignPage>, ApiError> {
         let (uri, headers) = (request.uri(), request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             let message = format!("the method {} is not supported", request.method());
@@ -74,32 +80,79 @@ impl AccessRules {
             let message = format!("the path and query have more than {MAX_TARGET_BYTES} bytes");
             return Err(ApiError::new(StatusCode::URI_TOO_LONG, "uri_too_long", message));
         }
-        self.hosts.check(request.version(), uri, headers)?;
-        let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
-        let is_public = is_reading && (uri.path() == HEALTH || self.public.contains(&uri.path()));
+        let host = self.hosts.check(request.version(), uri, headers)?;
+        match self.is_public(request) && is_followed_link(headers) {
+            true => Ok(None),
+            false => self.origins.page(host.as_ref(), headers),
+        }
+    }
+
+    /// Whether a request needs no key.
+    fn is_public(&self, request: &Request) -> bool {
+        let path = request.uri().path();
+        matches!(*request.method(), Method::GET | Method::HEAD)
+            && (path == HEALTH || self.public.contains(&path))
+    }
+
+    /// Who makes a request, which comes from a page of another origin that may call, or from none.
+    ///
+    /// # Errors
+    /// When it may not be made.
+    fn caller(
+        &self,
+        request: &Request,
+        page: Option<&ForeignPage>,
+    ) -> std::result::Result<ApiCaller, ApiError> {
+        let headers = request.headers();
+        let is_public = self.is_public(request);
         let caller = match &self.keys {
             Some(keys) if !is_public => {
                 let tenant = keys.tenant(headers).ok_or_else(no_key)?;
                 ApiCaller { tenant, max_replies: Some(self.replies_per_key) }
             }
-            None if !is_public => {
+            // A page of an allowed origin cannot read the token, and its origin is known.
+            None if !is_public && page.is_none() => {
                 self.page_token.check(headers)?;
                 ApiCaller::default()
             }
             _ => ApiCaller::default(),
         };
-        check_content_type(request.method(), uri.path(), headers)?;
+        check_content_type(request.method(), request.uri().path(), headers)?;
         Ok(caller)
     }
 }
 
-/// Passes a request on if it may be made, with its [`ApiCaller`].
-pub async fn check_access(
-    State(access): State<Arc<AccessRules>>,
+/// Passes a request on if it may be made, with its [`ApiCaller`]. A page of an allowed origin may read the
+/// response, and its browser's question is answered here, as it has no key.
+pub async fn check_access(State(access): State<Arc<AccessRules>>, request: Request, next: Next) -> Response {
+    let mut response = match access.page(&request) {
+        Err(error) => error.response(Dialect::of_path(request.uri().path())),
+        Ok(None) => answer(&access, request, next, None).await,
+        Ok(Some(page)) => answer_page(&access, request, next, &page).await,
+    };
+    access.origins.vary(response.headers_mut());
+    response
+}
+
+/// The response of a request of a page that may call.
+async fn answer_page(access: &AccessRules, request: Request, next: Next, page: &ForeignPage) -> Response {
+    let preflight = page.preflight(request.method(), request.headers());
+    if let Some(response) = preflight {
+        return response;
+    }
+    let mut response = answer(access, request, next, Some(page)).await;
+    page.allow(response.headers_mut());
+    response
+}
+
+/// The response of a request that is no browser's question.
+async fn answer(
+    access: &AccessRules,
     mut request: Request,
     next: Next,
+    page: Option<&ForeignPage>,
 ) -> Response {
-    match access.check(&request) {
+    match access.caller(&request, page) {
         Ok(caller) => {
             if let Some(record) = RequestRecord::current() {
                 record.facts().tenant = tenant_name(&caller.tenant);
@@ -116,6 +169,13 @@ pub async fn check_access(
             response
         }
     }
+}
+
+/// Whether a browser opens an address in a tab of its own, as for a link in a page of another site, which
+/// sees nothing of it.
+fn is_followed_link(headers: &HeaderMap) -> bool {
+    let says = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
+    !headers.contains_key(ORIGIN) && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
 }
 
 /// The name of a tenant; the default one has none.

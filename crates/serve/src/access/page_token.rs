@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode};
 use girih::{Error, Result};
 use subtle::ConstantTimeEq;
 
-use super::hosts::SEC_FETCH_SITE;
+use super::origins::SEC_FETCH_SITE;
 use crate::error::ApiError;
 
 /// The header in which the page sends the token.
@@ -43,9 +43,10 @@ impl PageToken {
     /// # Errors
     /// Status 403 when a browser says that another page makes it, or none.
     pub fn for_page(&self, headers: &HeaderMap) -> Result<String, ApiError> {
-        // Over plain HTTP, browsers say this to loopback addresses only. Where they do not, no other
-        // page can read the answer, as it has no CORS headers.
-        match headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin") {
+        // Over plain HTTP, browsers send Sec-Fetch-Site to loopback addresses only. Where they do not, pages of
+        // other origins send Origin if they want to read the answer; this server's page does not.
+        let is_of_page = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin");
+        match is_of_page && !headers.contains_key(ORIGIN) {
             true => Ok((*self.0).to_owned()),
             false => Err(refused("only the chat page may read its token")),
         }
@@ -62,7 +63,7 @@ impl PageToken {
             true => Ok(()),
             false => Err(refused(
                 "the request comes from a page in a browser without this server's page token; load the chat \
-                 page again, or start the server with --api-keys to call it from other pages",
+                 page again, or start the server with --allowed-origin to call it from other pages",
             )),
         }
     }

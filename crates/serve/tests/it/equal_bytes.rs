@@ -194,8 +194,10 @@ fn replies_over_http_have_the_librarys_bytes() {
 }
 
 #[test]
-fn replies_of_short_convolutions_over_http_have_the_librarys_bytes() {
-    compare_model("lfm2", 60);
+fn replies_of_models_that_carry_values_over_http_have_the_librarys_bytes() {
+    for fixture in ["lfm2", "qwen3_5"] {
+        compare_model(fixture, 30);
+    }
 }
 
 #[test]
@@ -203,4 +205,5 @@ fn replies_of_short_convolutions_over_http_have_the_librarys_bytes() {
 fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
     compare(batches(), 10_000);
     compare_model("lfm2", 1_000);
+    compare_model("qwen3_5", 1_000);
 }

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::{get, post};
 use futures_util::stream;
-use girih_serve::access::{AccessRules, ApiKeys, Hosts, PageToken};
+use girih_serve::access::{AccessRules, AllowedOrigins, ApiKeys, Hosts, PageToken};
 use girih_serve::body_limits::BodyLimits;
 use girih_serve::drain::Drain;
 use girih_serve::guard::guarded;
@@ -54,7 +54,8 @@ impl TestServer {
         let hosts = Hosts::new(address, &[]).expect("hosts");
         let keys = setup.keys.map(|keys| ApiKeys::parse(keys.as_bytes()).expect("keys"));
         let page_token = PageToken::random().expect("random bytes");
-        let access = AccessRules { keys, page_token, hosts, public: &["/"], replies_per_key: 8 };
+        let origins = AllowedOrigins::default();
+        let access = AccessRules { keys, page_token, hosts, origins, public: &["/"], replies_per_key: 8 };
         let mut bodies = BodyLimits::default();
         bodies.time = setup.body_time;
         let drain = Drain::default();

@@ -3,20 +3,26 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use girih_serve::access::ApiKeys;
 use girih_serve::{ServeOptions, Server, page};
 use serde_json::Value;
 
 use crate::model_server::options;
 use crate::raw_client::{exchange, get, post};
 
-/// A file of keys with this mode.
-fn key_file(name: &str, mode: u32) -> PathBuf {
+/// The keys of a file with this mode.
+fn key_file(name: &str, mode: u32) -> girih::Result<ApiKeys> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, "alice:sk-alice\n").expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
-    path
+    ApiKeys::read(&path)
+}
+
+/// The key of alice.
+fn keys() -> Option<ApiKeys> {
+    Some(ApiKeys::parse(b"alice:sk-alice").expect("keys"))
 }
 
 fn status(address: SocketAddr, method: &str, path: &str, headers: &str) -> u16 {
@@ -27,7 +33,7 @@ fn status(address: SocketAddr, method: &str, path: &str, headers: &str) -> u16 {
 
 #[test]
 fn every_route_that_is_described_needs_a_key() {
-    let api_keys = Some(key_file("keys_of_all_routes", 0o600));
+    let api_keys = keys();
     let server = Server::start(ServeOptions { api_keys, ..options() }).expect("a server");
     let address = server.address();
     let key = "Authorization: Bearer sk-alice\r\n";
@@ -57,24 +63,22 @@ fn unsafe_starts_are_refused() {
     let error = |options: ServeOptions| Server::start(options).err().expect("an error").to_string();
     let open = ServeOptions { host: [0, 0, 0, 0].into(), ..options() };
     assert!(error(open).contains("can be reached by other machines, and there are no keys"));
-    let readable = ServeOptions { api_keys: Some(key_file("keys_for_all", 0o644)), ..options() };
+    let readable = key_file("keys_for_all", 0o644).expect_err("others may read it").to_string();
     assert!(
-        error(readable)
-            .ends_with("is a secret, but its mode is 644; other users may not have access: chmod 600")
+        readable.ends_with("is a secret, but its mode is 644; other users may not have access: chmod 600")
     );
     let wrong = ServeOptions { allowed_hosts: vec!["http://girih.example".to_owned()], ..options() };
     assert!(error(wrong).contains("is not a host; give NAME or NAME:PORT"));
-    let keyed = ServeOptions {
-        host: [0, 0, 0, 0].into(),
-        api_keys: Some(key_file("keys_for_group", 0o640)),
-        ..options()
-    };
+    let all = ServeOptions { allowed_origins: vec!["*".to_owned()], ..options() };
+    assert!(error(all).contains("name the origins, or give --api-keys"));
+    let api_keys = Some(key_file("keys_for_group", 0o640).expect("keys"));
+    let keyed = ServeOptions { host: [0, 0, 0, 0].into(), api_keys, ..options() };
     Server::start(keyed).expect("a server with keys").stop();
 }
 
 #[test]
 fn errors_of_the_guard_have_the_form_of_their_api() {
-    let api_keys = Some(key_file("keys_of_dialects", 0o600));
+    let api_keys = keys();
     let server = Server::start(ServeOptions { api_keys, ..options() }).expect("a server");
     let error = |path: &str| -> Value {
         let response = post(server.address(), path, "", "{}");
@@ -117,7 +121,7 @@ fn a_page_in_a_browser_needs_the_token_of_the_server() {
     assert_eq!(get(address, "/metrics", "Sec-Fetch-Site: none\r\n").status, 200);
     server.stop();
 
-    let api_keys = Some(key_file("keys_and_pages", 0o600));
+    let api_keys = keys();
     let server = Server::start(ServeOptions { api_keys, ..options() }).expect("a server");
     let address = server.address();
     let keyed = format!("Origin: http://{address}\r\nAuthorization: Bearer sk-alice\r\n");

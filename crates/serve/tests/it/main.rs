@@ -19,6 +19,7 @@ mod model_loads;
 mod model_server;
 mod observed;
 mod ollama;
+mod pages_of_other_origins;
 mod parameters;
 mod raw_client;
 mod responses;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use girih_serve::api::{anthropic, ollama, openai};
-use girih_serve::parameters::{Parameter, UnknownParameters, Values};
+use girih_serve::parameters::{AcceptedValues, ParameterWithoutEffect, UnknownParameters};
 use girih_serve::{ServeOptions, Server};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::raw_client::exchange;
 const HEADER: &str = "x-girih-without-effect";
 
 /// A request of each API that has parameters without effect, and where they stand in it.
-fn requests() -> [(&'static str, Value, &'static str, &'static [Parameter]); 6] {
+fn requests() -> [(&'static str, Value, &'static str, &'static [ParameterWithoutEffect]); 6] {
     let user = json!([{"role": "user", "content": "Once"}]);
     let chat = json!({"messages": user, "max_tokens": 1});
     let message = json!({"model": "stories260k", "messages": user, "max_tokens": 1});
@@ -47,15 +47,15 @@ fn with(request: &Value, place: &str, more: &Map<String, Value>) -> Value {
 }
 
 /// The parameters of a table with values that are accepted, and those among them that are named.
-fn accepted(place: &str, table: &[Parameter]) -> (Map<String, Value>, String) {
+fn accepted(place: &str, table: &[ParameterWithoutEffect]) -> (Map<String, Value>, String) {
     let (mut values, mut named) = (Map::new(), Vec::new());
     for parameter in table {
         let value = match (parameter.name, parameter.values) {
-            (name, Values::Any) => {
+            (name, AcceptedValues::Any) => {
                 named.push(if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") });
                 json!(1)
             }
-            (_, Values::Only(values)) => serde_json::from_str(values[0]).unwrap(),
+            (_, AcceptedValues::Only(values)) => serde_json::from_str(values[0]).unwrap(),
             ("samplers", _) => json!([
                 "penalties",
                 "dry",
@@ -70,7 +70,7 @@ fn accepted(place: &str, table: &[Parameter]) -> (Map<String, Value>, String) {
             ("context_management", _) => {
                 json!({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]})
             }
-            (name, Values::Where(_)) => panic!("{name} has no value to try"),
+            (name, AcceptedValues::Where(_)) => panic!("{name} has no value to try"),
         };
         values.insert(parameter.name.to_owned(), value);
     }
@@ -99,7 +99,7 @@ fn what_has_no_effect_changes_nothing_and_is_named() {
 #[test]
 fn values_that_would_change_the_reply_are_refused() {
     for (path, request, place, table) in requests() {
-        for parameter in table.iter().filter(|one| !matches!(one.values, Values::Any)) {
+        for parameter in table.iter().filter(|one| !matches!(one.values, AcceptedValues::Any)) {
             let more = Map::from_iter([(parameter.name.to_owned(), json!({"edits": [{"type": "other"}]}))]);
             let reply = post(shared(), path, &with(&request, place, &more));
             assert_eq!(reply.status, 400, "{path} {}: {}", parameter.name, reply.body);
@@ -314,9 +314,9 @@ fn the_documentation_lists_what_has_no_effect() {
         ollama::options::WITHOUT_EFFECT,
         ollama::options::OPTIONS_WITHOUT_EFFECT,
     ];
-    let row = |parameter: &Parameter| {
+    let row = |parameter: &ParameterWithoutEffect| {
         let only = match parameter.values {
-            Values::Only(values) => format!("only {}: ", values.join(" or ")),
+            AcceptedValues::Only(values) => format!("only {}: ", values.join(" or ")),
             _ => String::new(),
         };
         (parameter.name, only + parameter.why)

@@ -1,5 +1,7 @@
 //! The traits of a block format, and arithmetic that several formats share.
 
+use super::levels::Levels;
+
 /// A storage format: `ROWS` × `COLUMNS` values in `BYTES` bytes, little-endian.
 pub trait BlockFormat {
     /// Rows of a matrix that one block covers.
@@ -14,6 +16,13 @@ pub trait BlockFormat {
     /// # Panics
     /// When a slice does not have the length that the constants give.
     fn unpack(block: &[u8], values: &mut [f32]);
+
+    /// Calls `each` with the levels of each group of values that share a scale, in order; plain
+    /// floats and integers have none.
+    ///
+    /// # Panics
+    /// When the slice does not have the length that the constants give.
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels));
 }
 
 /// A storage format that girih writes.

@@ -1,6 +1,7 @@
 //! Formats of one value per block: plain floats and integers.
 
 use super::block::{BlockFormat, Pack};
+use super::levels::Levels;
 
 macro_rules! dense {
     ($(#[doc = $doc:literal] $name:ident $bytes:literal |$b:ident| $read:expr, |$v:ident| $write:expr;)*) => {$(
@@ -15,6 +16,7 @@ macro_rules! dense {
                 let $b: [u8; $bytes] = block.try_into().expect("a block has BYTES bytes");
                 values[0] = $read;
             }
+            fn levels(_: &[u8], _: &mut dyn FnMut(Levels)) {}
         }
         impl Pack for $name {
             #[inline]

@@ -8,6 +8,7 @@
 //! Layout and table as in ggml (`block_iq4_nl`, `kvalues_iq4nl`).
 
 use super::block::{BlockFormat, f16_at};
+use super::levels::Levels;
 use super::planes;
 
 /// The levels of IQ4_NL and IQ4_XS, denser around zero.
@@ -25,6 +26,11 @@ impl BlockFormat for Iq4Nl {
 
     fn unpack(block: &[u8], values: &mut [f32]) {
         look_up(f16_at(block, 0), &block[2..], values);
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let scale = f16_at(block, 0);
+        each(Levels::table(32, scale, &TABLE).rounded(scale, 127.0, None));
     }
 }
 

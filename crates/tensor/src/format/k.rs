@@ -14,6 +14,7 @@
 //! values give the same bytes.
 
 use super::block::{f16_at, put_f16, range};
+use super::levels::Levels;
 
 /// The size of a block's header in bytes.
 pub(super) const K_HEAD_BYTES: usize = 16;
@@ -52,6 +53,14 @@ pub(super) fn unpack_head(head: &[u8]) -> [GroupLevels; 8] {
         all_levels[4 + i] = levels(a >> 6 << 4 | c & 15, b >> 6 << 4 | c >> 4);
     }
     all_levels
+}
+
+/// Calls `each` with the levels of each group of a block whose largest integer is `top`.
+pub(super) fn levels(head: &[u8], top: u8, each: &mut dyn FnMut(Levels)) {
+    let (d, dmin) = (f16_at(head, 0), f16_at(head, 2));
+    for GroupLevels { scale, minimum } in unpack_head(head) {
+        each(Levels::steps(K_GROUP, -minimum, scale, top).coarse(d, f64::from(top), 63.0, Some(dmin)));
+    }
 }
 
 /// Encodes values as a block's header and one integer per value.

@@ -16,6 +16,7 @@
 //! saturate to 6. An exponent below the range is clamped to 0.
 
 use super::block::{BlockFormat, Pack, extreme};
+use super::levels::Levels;
 use super::planes;
 
 /// 32 four-bit floats under one power of two: 4.25 bits per value.
@@ -25,6 +26,10 @@ pub struct Mxfp4;
 /// All levels times 2, so that they are whole numbers.
 const DOUBLED: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+
+/// The same levels in ascending order, zero once.
+const ASCENDING: [f32; 15] =
+    [-12.0, -8.0, -6.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
 
 /// Midpoints between neighbouring doubled magnitudes; ties go to the smaller one.
 const DOUBLED_MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
@@ -40,6 +45,10 @@ impl BlockFormat for Mxfp4 {
         for (value, q) in values.iter_mut().zip(&q) {
             *value = half_scale * DOUBLED[usize::from(q & 15)];
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        each(Levels::table(32, half_scale(block[0]), &ASCENDING));
     }
 }
 

@@ -10,6 +10,7 @@
 //! Layout as in ggml (`block_q2_K`).
 
 use super::block::{BlockFormat, f16_at};
+use super::levels::Levels;
 use super::planes;
 
 /// 16 groups of 16 two-bit integers: 2.625 bits per value.
@@ -33,6 +34,15 @@ impl BlockFormat for Q2K {
             for (value, &q) in values.iter_mut().zip(q) {
                 *value = scale * f32::from(q) - minimum;
             }
+        }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let (d, dmin) = (f16_at(block, 80), f16_at(block, 82));
+        for factors in &block[..16] {
+            let scale = d * f32::from(factors & 15);
+            let minimum = dmin * f32::from(factors >> 4);
+            each(Levels::steps(16, -minimum, scale, 3).coarse(d, 3.0, 15.0, Some(dmin)));
         }
     }
 }

@@ -11,6 +11,7 @@
 //! Layout as in ggml (`block_q3_K`).
 
 use super::block::{BlockFormat, f16_at};
+use super::levels::Levels;
 use super::planes;
 
 /// 16 groups of 16 three-bit integers: 3.4375 bits per value.
@@ -36,6 +37,13 @@ impl BlockFormat for Q3K {
             for ((value, third), lower) in values.iter_mut().zip(thirds).zip(lowers) {
                 *value = scale * (f32::from(lower | third << 2) - 4.0);
             }
+        }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let d = f16_at(block, 108);
+        for scale in scales(&block[96..108]).map(|s| d * (f32::from(s) - 32.0)) {
+            each(Levels::steps(16, -4.0 * scale, scale, 7).coarse(d, 4.0, 32.0, None));
         }
     }
 }

@@ -10,6 +10,7 @@
 //! opposite extreme is off by up to one step, because there is no level 16.
 
 use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
+use super::levels::Levels;
 use super::planes;
 
 /// 32 four-bit integers under one half-precision scale: 4.5 bits per value.
@@ -27,6 +28,11 @@ impl BlockFormat for Q4_0 {
         for (value, q) in values.iter_mut().zip(&q) {
             *value = scale * (f32::from(*q) - 8.0);
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let scale = f16_at(block, 0);
+        each(Levels::steps(32, -8.0 * scale, scale, 15).rounded(scale, 8.0, None).fitted());
     }
 }
 

@@ -9,6 +9,7 @@
 //! Layout and rounding as in ggml (`block_q4_1`, `quantize_row_q4_1_ref`).
 
 use super::block::{BlockFormat, Pack, f16_at, inverse, put_f16, range};
+use super::levels::Levels;
 use super::planes;
 
 /// 32 four-bit integers under one scale and minimum: 5 bits per value.
@@ -26,6 +27,11 @@ impl BlockFormat for Q4_1 {
         for (value, q) in values.iter_mut().zip(&q) {
             *value = scale * f32::from(*q) + minimum;
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let (scale, minimum) = (f16_at(block, 0), f16_at(block, 2));
+        each(Levels::steps(32, minimum, scale, 15).rounded(scale, 15.0, Some(minimum)).fitted());
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
+use super::levels::Levels;
 use super::planes;
 
 /// Eight groups of 32 four-bit integers: 4.5 bits per value.
@@ -34,6 +35,10 @@ impl BlockFormat for Q4K {
                 *value = levels.scale * f32::from(q) - levels.minimum;
             }
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        k::levels(&block[..K_HEAD_BYTES], 15, each);
     }
 }
 

@@ -35,6 +35,7 @@ use std::array;
 use half::bf16;
 
 use super::block::{BlockFormat, Pack, range};
+use super::levels::Levels;
 
 /// A tile of 32 × 256 four-bit integers, with a scale and a minimum per 32 values: 5
 /// bits per value.
@@ -70,6 +71,17 @@ impl BlockFormat for Q4nx {
                         *value = scale * f32::from(q) + minimum;
                     }
                 }
+            }
+        }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let rows = |at| array::from_fn(|group| bf16_row(block, at, group));
+        let scales: [_; GROUPS_PER_ROW] = rows(SCALES_AT);
+        let minimums: [_; GROUPS_PER_ROW] = rows(MINIMUMS_AT);
+        for row in 0..Self::ROWS {
+            for (scales, minimums) in scales.iter().zip(&minimums) {
+                each(Levels::steps(Q4NX_GROUP, minimums[row], scales[row], 15));
             }
         }
     }

@@ -10,6 +10,7 @@
 //! extreme values are treated as in Q4_0.
 
 use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
+use super::levels::Levels;
 use super::planes;
 
 /// 32 five-bit integers under one half-precision scale: 5.5 bits per value.
@@ -26,6 +27,11 @@ impl BlockFormat for Q5_0 {
         for (value, q) in values.iter_mut().zip(&q) {
             *value = scale * (f32::from(*q) - 16.0);
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let scale = f16_at(block, 0);
+        each(Levels::steps(32, -16.0 * scale, scale, 31).rounded(scale, 16.0, None).fitted());
     }
 }
 

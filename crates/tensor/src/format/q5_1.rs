@@ -10,6 +10,7 @@
 //! Layout as in ggml (`block_q5_1`).
 
 use super::block::{BlockFormat, f16_at};
+use super::levels::Levels;
 use super::q5_0::five_bits;
 
 /// 32 five-bit integers under one scale and minimum: 6 bits per value.
@@ -26,5 +27,10 @@ impl BlockFormat for Q5_1 {
         for (value, q) in values.iter_mut().zip(&q) {
             *value = scale * f32::from(*q) + minimum;
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let (scale, minimum) = (f16_at(block, 0), f16_at(block, 2));
+        each(Levels::steps(32, minimum, scale, 31).rounded(scale, 31.0, Some(minimum)).fitted());
     }
 }

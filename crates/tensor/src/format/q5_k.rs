@@ -10,6 +10,7 @@
 
 use super::block::{BlockFormat, Pack};
 use super::k::{self, K_GROUP, K_HEAD_BYTES, ScaleSearch};
+use super::levels::Levels;
 use super::planes;
 
 /// Eight groups of 32 five-bit integers: 5.5 bits per value.
@@ -43,6 +44,10 @@ impl BlockFormat for Q5K {
                 *value = levels.scale * f32::from(q) - levels.minimum;
             }
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        k::levels(&block[..K_HEAD_BYTES], 31, each);
     }
 }
 

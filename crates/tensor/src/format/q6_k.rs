@@ -14,6 +14,7 @@
 
 use super::block::{BlockFormat, Pack, extreme, f16_at, put_f16};
 use super::k::nearest;
+use super::levels::Levels;
 use super::planes;
 
 /// 16 groups of 16 six-bit integers: 6.5625 bits per value.
@@ -48,6 +49,14 @@ impl BlockFormat for Q6K {
             for (value, &q) in values.iter_mut().zip(q) {
                 *value = scale * (f32::from(q) - 32.0);
             }
+        }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let d = f16_at(block, 208);
+        for &s in &block[192..208] {
+            let scale = d * f32::from(s as i8);
+            each(Levels::steps(Q6K_GROUP, -32.0 * scale, scale, 63).coarse(d, 32.0, 128.0, None));
         }
     }
 }

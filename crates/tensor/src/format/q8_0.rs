@@ -7,6 +7,7 @@
 //! Layout and rounding as in ggml (`block_q8_0`, `quantize_row_q8_0_ref`).
 
 use super::block::{BlockFormat, Pack, extreme, f16_at, inverse, put_f16};
+use super::levels::Levels;
 
 /// 32 signed bytes under one half-precision scale: 8.5 bits per value.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,11 @@ impl BlockFormat for Q8_0 {
         for (value, &q) in values.iter_mut().zip(&block[2..]) {
             *value = scale * f32::from(q as i8);
         }
+    }
+
+    fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
+        let scale = f16_at(block, 0);
+        each(Levels::steps(32, -128.0 * scale, scale, 255).rounded(scale, 128.0, None));
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `granite` | `<\|tool_call\|>[{"name": …, "arguments": {…}}]` | template of Granite 3.3 |
 //! | `phi4` | the same, and `<\|/tool_call\|>` | template of Phi-4-mini |
 //! | `nemotron` | the same between `<TOOLCALL>` and `</TOOLCALL>` | template of Nemotron Nano 2 |
-//! | `hunyuan` | the same between `<tool_calls>` and `</tool_calls>` | vLLM's parser for Hunyuan A13B |
+//! | `hunyuan` | the same between `<tool_calls>` and `</tool_calls>` | vLLM's parser for Hunyuan A13B, templates of Apriel |
 //! | `lfm2` | `<\|tool_call_start\|>[name(key="…")]<\|tool_call_end\|>` | template of LFM2 |
 //! | `llama3` | the whole reply is `{"name": …, "parameters": {…}}`, perhaps after `<\|python_tag\|>`, which may also be followed by `name.call(key="…")` | templates of Llama 3.1 and 3.2 |
 //! | `pythonic` | the whole reply is `[name(key="…"), name()]`, perhaps between `<\|python_start\|>` and `<\|python_end\|>` | Meta's prompt formats of Llama 3.2 and 4 |
@@ -302,7 +302,11 @@ static STYLES: [Style; 17] = [
             forms: &[Form::ObjectList],
         }],
         answer: &[("<answer>", "</answer>")],
-        signs: &[Signs { has: &["<tool_calls>"], lacks: &["<tool_call>", "<tool_call_begin>"] }],
+        signs: &[
+            Signs { has: &["<tool_calls>"], lacks: &["<tool_call>", "<tool_call_begin>"] },
+            // Apriel's template names the other tag in its explanation.
+            Signs { has: &["<tool_calls>["], lacks: &[] },
+        ],
         ..PLAIN
     },
     Style {
@@ -470,6 +474,7 @@ mod tests {
             ("<|tool_call|> <|/tool_call|>", "phi4"),
             ("<TOOLCALL>", "nemotron"),
             ("<tool_calls>", "hunyuan"),
+            ("<tool_call></tool_call> <tool_calls>[{", "hunyuan"),
             ("<|tool_call_start|>", "lfm2"),
             ("<|start_header_id|> [func_name1(a=1)]", "pythonic"),
             ("<|start_header_id|> {\"name\": \"parameters\"}", "llama3"),

@@ -8,6 +8,7 @@ mod golden;
 mod in_process;
 mod long;
 mod replies;
+mod round_trips;
 mod spans;
 mod templates;
 mod trained;

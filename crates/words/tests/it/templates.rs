@@ -3,7 +3,7 @@
 //! `scripts/render_templates.py` makes the files in the folder `GIRIH_TEST_TEMPLATES`.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use girih_words::template::{Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens};
@@ -53,18 +53,23 @@ fn difference(renderer: &mut Renderer, template: &str, case: &Value) -> Option<S
     }
 }
 
+/// A renderer, and the files with this ending in the folder of published templates, if one is set.
+pub fn published(ending: &str) -> Option<(Renderer, Vec<PathBuf>)> {
+    let folder = std::env::var_os("GIRIH_TEST_TEMPLATES")?;
+    let renderer =
+        Renderer::in_process(RenderLimits { time: Duration::from_secs(60), ..RenderLimits::default() });
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == ending)).collect();
+    paths.sort();
+    Some((renderer, paths))
+}
+
 #[test]
 fn templates_render_as_in_transformers() {
-    let Some(folder) = std::env::var_os("GIRIH_TEST_TEMPLATES") else {
+    let Some((mut renderer, paths)) = published("jsonl") else {
         return eprintln!("skipped: GIRIH_TEST_TEMPLATES is not set");
     };
-    let mut renderer =
-        Renderer::in_process(RenderLimits { time: Duration::from_secs(60), ..RenderLimits::default() });
-    let entries =
-        fs::read_dir(Path::new(&folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
-    paths.sort();
     let (mut count, mut found) = (0, Vec::new());
     for path in &paths {
         let template = fs::read_to_string(path.with_extension("jinja")).expect("a template");

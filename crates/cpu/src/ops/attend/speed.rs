@@ -8,7 +8,7 @@ use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
 use girih_tensor::DType;
 
-use super::{AttentionOperands, AttentionParams, attend, local_len, partials_len};
+use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, local_len, partials_len};
 use crate::kernels;
 use crate::memory::Aligned;
 use crate::ops::{Executor, RowOrigin, StepRows};
@@ -19,6 +19,7 @@ const QUERY_HEADS: usize = 32;
 const KV_HEADS: usize = 8;
 const HEAD_SIZE: usize = 64;
 const ATTENTION: AttentionParams = AttentionParams {
+    held: ValuesHeld::Apart,
     kv_heads: KV_HEADS,
     shared: QUERY_HEADS / KV_HEADS,
     size: HEAD_SIZE,

@@ -11,21 +11,21 @@ use crate::api::reply_form::{check_tools, no_tools, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::parameters::{Parameter, ParameterNotes, Values};
+use crate::parameters::{AcceptedValues, ParameterNotes, ParameterWithoutEffect};
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Lack, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[Parameter] = &[
-    Parameter::any("cache_control", CACHE),
-    Parameter::any("metadata", "nothing is stored"),
-    Parameter::any("service_tier", "there is one tier"),
-    Parameter::any("inference_geo", "requests are answered on this machine"),
-    Parameter::only("mcp_servers", &["[]"], "the server runs no tools"),
-    Parameter::only("container", &["null"], "the server runs no tools"),
-    Parameter {
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("cache_control", CACHE),
+    ParameterWithoutEffect::any("metadata", "nothing is stored"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("inference_geo", "requests are answered on this machine"),
+    ParameterWithoutEffect::only("mcp_servers", &["[]"], "the server runs no tools"),
+    ParameterWithoutEffect::only("container", &["null"], "the server runs no tools"),
+    ParameterWithoutEffect {
         name: "context_management",
-        values: Values::Where(edits_nothing),
+        values: AcceptedValues::Where(edits_nothing),
         why: "the server edits no conversation; allowed is clear_thinking with keep all",
     },
 ];

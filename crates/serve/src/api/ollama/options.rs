@@ -11,32 +11,34 @@ use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, read_object};
-use crate::parameters::Parameter;
+use crate::parameters::ParameterWithoutEffect;
 use crate::sampling_settings::{SamplingSettings, mirostat_tau};
 use crate::thinking::{Effort, Lack, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[Parameter] =
-    &[Parameter::any("keep_alive", UNLOADING), Parameter::any("verbose", "/api/show tells everything")];
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("keep_alive", UNLOADING),
+    ParameterWithoutEffect::any("verbose", "/api/show tells everything"),
+];
 
 /// Options that change nothing here. `docs/server.md` lists them.
-pub const OPTIONS_WITHOUT_EFFECT: &[Parameter] = &[
-    Parameter::any("num_ctx", CONTEXT),
-    Parameter::any("num_keep", NEVER_CUT),
-    Parameter::any("num_thread", AT_START),
-    Parameter::any("num_batch", AT_START),
-    Parameter::any("num_gpu", AT_START),
-    Parameter::any("main_gpu", AT_START),
-    Parameter::any("low_vram", AT_START),
-    Parameter::any("use_mmap", AT_START),
-    Parameter::any("use_mlock", AT_START),
-    Parameter::any("numa", AT_START),
-    Parameter::any("f16_kv", AT_START),
-    Parameter::only("logits_all", &["false"], "the model replies with text"),
-    Parameter::only("vocab_only", &["false"], "the model replies with text"),
-    Parameter::only("embedding_only", &["false"], "the model replies with text"),
-    Parameter::only("penalize_newline", &["true"], "penalties count each token"),
-    Parameter::only("tfs_z", &["1"], "there is no tail-free sampling"),
+pub const OPTIONS_WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("num_ctx", CONTEXT),
+    ParameterWithoutEffect::any("num_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("num_thread", AT_START),
+    ParameterWithoutEffect::any("num_batch", AT_START),
+    ParameterWithoutEffect::any("num_gpu", AT_START),
+    ParameterWithoutEffect::any("main_gpu", AT_START),
+    ParameterWithoutEffect::any("low_vram", AT_START),
+    ParameterWithoutEffect::any("use_mmap", AT_START),
+    ParameterWithoutEffect::any("use_mlock", AT_START),
+    ParameterWithoutEffect::any("numa", AT_START),
+    ParameterWithoutEffect::any("f16_kv", AT_START),
+    ParameterWithoutEffect::only("logits_all", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("vocab_only", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("embedding_only", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("penalize_newline", &["true"], "penalties count each token"),
+    ParameterWithoutEffect::only("tfs_z", &["1"], "there is no tail-free sampling"),
 ];
 
 /// Options of the samplers. Those that are not set are the model's.

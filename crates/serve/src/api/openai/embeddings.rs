@@ -15,7 +15,7 @@ use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::json_body::{from_json_object, read_body};
-use crate::parameters::Parameter;
+use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -24,8 +24,8 @@ pub fn routes() -> Router<Arc<ServerState>> {
 }
 
 /// Parameters that change nothing here.
-pub const WITHOUT_EFFECT: &[Parameter] =
-    &[Parameter::any("user", "requests are told apart by their API keys")];
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("user", "requests are told apart by their API keys")];
 
 /// The body of `/v1/embeddings`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]

@@ -12,7 +12,7 @@ use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::parameters::{Parameter, ParameterNotes, Values};
+use crate::parameters::{AcceptedValues, ParameterNotes, ParameterWithoutEffect};
 
 /// The maximum number of replies to a prompt.
 pub const MAX_REPLIES: u32 = 8;
@@ -36,53 +36,57 @@ const MAX_BREAKERS: usize = 16;
 const MAX_CHOICES: usize = 1024;
 
 /// Parameters of `/v1/chat/completions` and `/v1/completions` that change nothing. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[Parameter] = &[
-    Parameter::any("metadata", "nothing is stored"),
-    Parameter::any("prompt_cache_key", CACHE),
-    Parameter::any("prompt_cache_retention", CACHE),
-    Parameter::any("cache_prompt", CACHE),
-    Parameter::any("cache_salt", "tenants share no cached prefixes"),
-    Parameter::any("id_slot", "the scheduler chooses the slot"),
-    Parameter::any("safety_identifier", "requests are told apart by their API keys"),
-    Parameter::any("user", "requests are told apart by their API keys"),
-    Parameter::any("request_id", "the header x-request-id sets the id"),
-    Parameter::any("service_tier", "there is one tier"),
-    Parameter::any("store", "nothing is stored"),
-    Parameter::any("prediction", "drafts are set when the server starts"),
-    Parameter::any("draft_model", "drafts are set when the server starts"),
-    Parameter::any("timings_per_token", "times are at /metrics"),
-    Parameter::any("return_progress", "times are at /metrics"),
-    Parameter::any("keep_alive", UNLOADING),
-    Parameter::any("ttl", UNLOADING),
-    Parameter::any("length_penalty", "it weighs beams, and there is no beam search"),
-    Parameter::any("num_ctx", CONTEXT),
-    Parameter::any("num_keep", NEVER_CUT),
-    Parameter::any("num_thread", AT_START),
-    Parameter::any("num_batch", AT_START),
-    Parameter::any("num_gpu", AT_START),
-    Parameter::any("main_gpu", AT_START),
-    Parameter::any("low_vram", AT_START),
-    Parameter::any("use_mmap", AT_START),
-    Parameter::any("use_mlock", AT_START),
-    Parameter::any("numa", AT_START),
-    Parameter::only("use_beam_search", &["false"], "there is no beam search"),
-    Parameter::only("early_stopping", &["false"], "there is no beam search"),
-    Parameter::only("modalities", &[r#"["text"]"#], "replies are text"),
-    Parameter::only(
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("metadata", "nothing is stored"),
+    ParameterWithoutEffect::any("prompt_cache_key", CACHE),
+    ParameterWithoutEffect::any("prompt_cache_retention", CACHE),
+    ParameterWithoutEffect::any("cache_prompt", CACHE),
+    ParameterWithoutEffect::any("cache_salt", "tenants share no cached prefixes"),
+    ParameterWithoutEffect::any("id_slot", "the scheduler chooses the slot"),
+    ParameterWithoutEffect::any("safety_identifier", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("user", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("request_id", "the header x-request-id sets the id"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("store", "nothing is stored"),
+    ParameterWithoutEffect::any("prediction", "drafts are set when the server starts"),
+    ParameterWithoutEffect::any("draft_model", "drafts are set when the server starts"),
+    ParameterWithoutEffect::any("timings_per_token", "times are at /metrics"),
+    ParameterWithoutEffect::any("return_progress", "times are at /metrics"),
+    ParameterWithoutEffect::any("keep_alive", UNLOADING),
+    ParameterWithoutEffect::any("ttl", UNLOADING),
+    ParameterWithoutEffect::any("length_penalty", "it weighs beams, and there is no beam search"),
+    ParameterWithoutEffect::any("num_ctx", CONTEXT),
+    ParameterWithoutEffect::any("num_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("num_thread", AT_START),
+    ParameterWithoutEffect::any("num_batch", AT_START),
+    ParameterWithoutEffect::any("num_gpu", AT_START),
+    ParameterWithoutEffect::any("main_gpu", AT_START),
+    ParameterWithoutEffect::any("low_vram", AT_START),
+    ParameterWithoutEffect::any("use_mmap", AT_START),
+    ParameterWithoutEffect::any("use_mlock", AT_START),
+    ParameterWithoutEffect::any("numa", AT_START),
+    ParameterWithoutEffect::only("use_beam_search", &["false"], "there is no beam search"),
+    ParameterWithoutEffect::only("early_stopping", &["false"], "there is no beam search"),
+    ParameterWithoutEffect::only("modalities", &[r#"["text"]"#], "replies are text"),
+    ParameterWithoutEffect::only(
         "reasoning_format",
         &[r#""auto""#, r#""deepseek""#],
         "thinking comes as reasoning_content",
     ),
-    Parameter::only("include_reasoning", &["true"], "thinking is never left out"),
-    Parameter::only("spaces_between_special_tokens", &["true"], "special tokens are not written"),
-    Parameter::only("skip_special_tokens", &["true"], "special tokens are not written"),
-    Parameter::only("penalize_newline", &["true"], "penalties count each token"),
-    Parameter::only("detokenize", &["true"], "replies are text"),
-    Parameter::only("return_token_ids", &["false"], "replies are text"),
-    Parameter::only("return_tokens_as_token_ids", &["false"], "replies are text"),
-    Parameter {
+    ParameterWithoutEffect::only("include_reasoning", &["true"], "thinking is never left out"),
+    ParameterWithoutEffect::only(
+        "spaces_between_special_tokens",
+        &["true"],
+        "special tokens are not written",
+    ),
+    ParameterWithoutEffect::only("skip_special_tokens", &["true"], "special tokens are not written"),
+    ParameterWithoutEffect::only("penalize_newline", &["true"], "penalties count each token"),
+    ParameterWithoutEffect::only("detokenize", &["true"], "replies are text"),
+    ParameterWithoutEffect::only("return_token_ids", &["false"], "replies are text"),
+    ParameterWithoutEffect::only("return_tokens_as_token_ids", &["false"], "replies are text"),
+    ParameterWithoutEffect {
         name: "samplers",
-        values: Values::Where(is_own_order),
+        values: AcceptedValues::Where(is_own_order),
         why: "samplers run in the order penalties, dry, top_n_sigma, temperature, top_k, top_p, min_p, typ_p, xtc",
     },
 ];

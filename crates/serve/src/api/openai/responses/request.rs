@@ -15,7 +15,7 @@ use crate::api::reply_form::{
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, json_object};
-use crate::parameters::Parameter;
+use crate::parameters::ParameterWithoutEffect;
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Lack, Thinking};
 
@@ -25,13 +25,13 @@ const INCLUDABLE: [&str; 2] = [INCLUDE_LOGPROBS, "reasoning.encrypted_content"];
 const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[Parameter] = &[
-    Parameter::any("prompt_cache_key", CACHE),
-    Parameter::any("prompt_cache_retention", CACHE),
-    Parameter::any("safety_identifier", "requests are told apart by their API keys"),
-    Parameter::any("user", "requests are told apart by their API keys"),
-    Parameter::any("service_tier", "there is one tier"),
-    Parameter::any("max_tool_calls", "it bounds tools of the server, and there are none"),
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("prompt_cache_key", CACHE),
+    ParameterWithoutEffect::any("prompt_cache_retention", CACHE),
+    ParameterWithoutEffect::any("safety_identifier", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("user", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("max_tool_calls", "it bounds tools of the server, and there are none"),
 ];
 
 /// The body of `/v1/responses`.

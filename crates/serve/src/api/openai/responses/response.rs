@@ -136,7 +136,8 @@ impl From<TokenUsage> for ResponseUsage {
 impl ResponseObject {
     /// A reply without items yet.
     pub fn begun(request: &ResponsesRequest, generation: &Generation) -> ResponseObject {
-        let format = request.text.as_ref().and_then(|text| text.format.clone());
+        let text = request.text.as_ref();
+        let format = text.and_then(|text| text.format.clone()).unwrap_or(TextFormat::Text {});
         ResponseObject {
             id: format!("resp_{}", new_id()),
             object: "response",
@@ -155,7 +156,10 @@ impl ResponseObject {
             reasoning: request.reasoning.clone().unwrap_or_default(),
             store: false,
             temperature: request.temperature,
-            text: TextConfig { format: Some(format.unwrap_or(TextFormat::Text {})) },
+            text: TextConfig {
+                format: Some(format),
+                verbosity: text.and_then(|text| text.verbosity.clone()),
+            },
             tool_choice: request.tool_choice.clone().unwrap_or(ResponsesToolChoice::Mode(ToolMode::Auto)),
             tools: request.tools.clone().unwrap_or_default(),
             top_p: request.top_p,

@@ -1,0 +1,99 @@
+//! What a run tells of the rows of its values: their sizes, and the rows that the analysis of errors reads.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use girih_graph::{Graph, Op, Watch};
+use girih_tensor::Shape;
+
+use crate::activation_gain::derivative;
+use crate::rounding::mean_square;
+
+/// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
+/// Sequences begin at position 0 and have no mutual spans.
+#[derive(Debug)]
+pub(crate) struct RowSizes<'a> {
+    pub(crate) graph: &'a Graph,
+    /// The mean square of each matrix of weights.
+    pub(crate) weight_squares: &'a HashMap<String, f64>,
+    /// The biases by which experts are chosen and the sinks of attention, by name.
+    pub(crate) vectors: Option<&'a HashMap<String, Vec<f32>>>,
+    /// The rows of each sequence.
+    pub(crate) sequences: Vec<Range<usize>>,
+    /// The index of each value by its name.
+    indices: HashMap<&'a str, usize>,
+    /// The mean square of each row of each value; empty if the backend did not report it.
+    pub(crate) squares: Vec<Vec<f64>>,
+    /// The rows of each value that attention reads, or by which experts are chosen; `None` for other values.
+    pub(crate) read: Vec<Option<Vec<f32>>>,
+}
+
+impl<'a> RowSizes<'a> {
+    /// No rows yet.
+    pub(crate) fn of(
+        graph: &'a Graph,
+        weight_squares: &'a HashMap<String, f64>,
+        sequences: Vec<Range<usize>>,
+    ) -> RowSizes<'a> {
+        let indices = graph.ids().map(|(id, value)| (value.name.as_str(), id.0 as usize)).collect();
+        let mut read = vec![None; graph.values.len()];
+        // Operands of a node are results of earlier ones.
+        for node in graph.nodes.iter().rev() {
+            let passes_on = matches!(node.op, Op::Reshape | Op::Write);
+            let is_read = read[node.output.0 as usize].is_some();
+            let reads = matches!(
+                node.op,
+                Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. } | Op::SsmScan { .. }
+            );
+            if reads || passes_on && is_read {
+                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+            if let Op::Norm { .. } | Op::LayerNorm { .. } = node.op
+                && graph.value(node.inputs[0]).shape.extents().len() > 2
+            {
+                read[node.inputs[0].0 as usize] = Some(Vec::new());
+            }
+            if let Op::DeltaRule { .. } = node.op {
+                node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+            if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
+                && derivative(act).is_some()
+            {
+                read[node.inputs[0].0 as usize] = Some(Vec::new());
+            }
+        }
+        let squares = vec![Vec::new(); graph.values.len()];
+        RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
+    }
+
+    /// With the biases by which experts are chosen and the sinks of attention.
+    pub(crate) fn with_vectors(self, vectors: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
+        RowSizes { vectors: Some(vectors), ..self }
+    }
+
+    /// The number of scores of experts in the run, and of the elements of experts' results.
+    pub(crate) fn routed(&self) -> (usize, usize) {
+        let rows = self.sequences.last().map_or(0, |sequence| sequence.end);
+        let elements = |is_counted: fn(&Op) -> bool| {
+            let nodes = self.graph.nodes.iter().filter(|node| is_counted(&node.op));
+            nodes.map(|node| rows * self.graph.value(node.output).shape.columns()).sum()
+        };
+        (elements(|op| matches!(op, Op::Route { .. })), elements(|op| matches!(op, Op::Experts { .. })))
+    }
+}
+
+impl Watch for RowSizes<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.indices.contains_key(name)
+    }
+
+    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        let rows = shape.extents().first().copied().unwrap_or(1).max(1);
+        let columns = (data.len() / rows).max(1);
+        let index = self.indices[name];
+        self.squares[index].extend(data.chunks(columns).map(|row| mean_square(row.iter().copied())));
+        if let Some(rows) = &mut self.read[index] {
+            rows.extend_from_slice(data);
+        }
+    }
+}
