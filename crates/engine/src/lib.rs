@@ -49,6 +49,7 @@ mod overflow;
 mod pace;
 mod position_key;
 mod prompt_content;
+mod repetition;
 mod request;
 mod result_rows;
 pub mod sample;
@@ -59,6 +60,7 @@ mod service;
 mod step_inputs;
 pub mod text;
 
+pub use cache::NearestPrompt;
 pub use draft::{DraftModel, DraftSource, PromptLookup};
 pub use encoder::{Encoder, EncoderInput};
 pub use engine::Engine;
@@ -67,6 +69,7 @@ pub use hooks::{Constraint, DraftQuery, Drafter, Hooks};
 pub use overflow::Overflow;
 pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
+pub use repetition::RepetitionRule;
 pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops, TokenRate,
     TokenRequest,

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use girih_graph::backend::Range32;
 
+use crate::cache::NearestPrompt;
 use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
 use crate::position_key::PositionKey;
 use crate::prompt_content::{PromptContent, StepContent};
+use crate::repetition::RepetitionFinder;
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, SamplerState, logprobs, pick_from, pick_next, refuse_nan};
 use crate::scheduler::Demand;
@@ -45,6 +47,8 @@ pub(crate) struct LiveRequest {
     stops: StopStrings,
     /// How tokens are chosen as long as nothing may end the reply, if it has a minimum length.
     early: Option<Box<Sampling>>,
+    /// Finds repetitions, if the request asks for it.
+    repetition: Option<RepetitionFinder>,
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
     reached: u32,
@@ -97,6 +101,7 @@ impl LiveRequest {
     pub fn new(id: RequestId, mut request: TokenRequest, hooks: Hooks, context: u32) -> LiveRequest {
         let stops = stop_strings(&mut request);
         let early = early_sampling(&request);
+        let repetition = request.stop_rules.repetition.map(RepetitionFinder::new);
         let tokens = std::mem::take(&mut request.tokens);
         let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
         let mut live = LiveRequest {
@@ -112,6 +117,7 @@ impl LiveRequest {
             sampler_state: SamplerState::default(),
             stops,
             early,
+            repetition,
             submitted: Instant::now(),
             reached: 0,
             needs_confirmed: false,
@@ -265,8 +271,11 @@ impl LiveRequest {
         }
     }
 
-    /// Records that the state already holds the first `cached` tokens.
-    pub fn begin(&mut self, cached: u32) {
+    /// Records that the state already holds the first `cached` tokens, and how far earlier sequences have the prompt.
+    pub fn begin(&mut self, cached: u32, nearest: NearestPrompt) {
+        if self.reached == 0 {
+            self.stats.nearest = nearest;
+        }
         self.stats.cached += cached.saturating_sub(self.reached);
         self.reached = self.reached.max(cached);
     }
@@ -352,12 +361,15 @@ impl LiveRequest {
             return Err(error);
         }
         if let Some(id) = self.choose_from_picks(rows, index)? {
+            if let Some(constraint) = &mut self.hooks.constraint {
+                constraint.accept(id)?;
+            }
             return Ok((id, None));
         }
         let logits = rows.row(index)?;
-        let has_constraint = self.hooks.constraint.is_some();
-        if let Some(constraint) = &mut self.hooks.constraint {
-            self.allowed.clear();
+        let is_constrained = self.is_constrained();
+        self.allowed.clear();
+        if let Some(constraint) = self.hooks.constraint.as_mut().filter(|_| is_constrained) {
             self.allowed.resize(logits.len(), true);
             constraint.mask(&mut self.allowed)?;
         }
@@ -366,7 +378,7 @@ impl LiveRequest {
             self.stops.may_begin_here();
         }
         let mut state = self.sampler_state;
-        let allowed = has_constraint.then_some(&*self.allowed);
+        let allowed = is_constrained.then_some(&*self.allowed);
         let id = pick_next(logits, allowed, self.sampling(), self.history(), &mut state)?;
         self.sampler_state = state;
         if let Some(constraint) = &mut self.hooks.constraint {
@@ -378,12 +390,17 @@ impl LiveRequest {
     /// Chooses the next token from the largest logits of row `index`, if the request and the
     /// device allow it: `None` if the whole row is needed.
     fn choose_from_picks(&self, rows: &mut ResultRows<'_>, index: usize) -> Result<Option<u32>> {
-        let needs_row = self.hooks.constraint.is_some() || self.request.logprobs.is_some();
+        let needs_row = self.is_constrained() || self.request.logprobs.is_some();
         let max = if needs_row { 0 } else { rows.max_picks() };
         let (sampling, history) = (self.sampling(), self.history());
         let Some(query) = PickQuery::of(sampling, history, max) else { return Ok(None) };
         let picks = rows.picks(index, query.top, &query.asked)?;
         pick_from(&picks, &query, sampling, history)
+    }
+
+    /// Whether the next token is one of those that a constraint allows.
+    fn is_constrained(&self) -> bool {
+        self.hooks.constraint.as_ref().is_some_and(|constraint| !constraint.allows_all())
     }
 
     /// Whether a token ends the reply.
@@ -401,10 +418,12 @@ impl LiveRequest {
                 true => self.stops.push_unstopped(&text),
                 false => self.stops.push(&text),
             };
+        let repeats = self.repetition.as_mut().is_some_and(|finder| finder.push(id));
         let is_complete = self.hooks.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
         let next = match stop {
             Some(stop) => Next::Stop(Stop::String(stop)),
             None if is_complete => Next::Stop(Stop::Complete),
+            None if repeats => Next::Stop(Stop::Repetition),
             None if self.generated().len() < self.room => Next::Token,
             None => self.limit(),
         };

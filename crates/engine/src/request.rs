@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use girih_graph::backend::Range32;
 
+use crate::cache::NearestPrompt;
+use crate::repetition::RepetitionRule;
 use crate::sample::Logprobs;
 use crate::service::{Priority, Tenant, TimeLimits};
 use crate::{Error, ErrorKind, Overflow, Result, Sampling};
@@ -92,6 +94,8 @@ pub struct StopRules {
     pub only_where_complete: bool,
     /// Whether the text ends after the stop string, and not before it.
     pub includes_string: bool,
+    /// If set, a reply that repeats itself so ends with [`Stop::Repetition`].
+    pub repetition: Option<RepetitionRule>,
 }
 
 /// Bounds on requests.
@@ -153,6 +157,9 @@ impl TokenRequest {
         let TokenRequest { tokens, sampling, stops, .. } = self;
         self.check_length(limits.context)?;
         self.check_content(limits)?;
+        if let Some(rule) = self.stop_rules.repetition {
+            rule.check()?;
+        }
         if self.stop_rules.min_new > 0 && self.overflow == Overflow::Truncate {
             return Err(refused(
                 "a minimum number of tokens cannot be counted across truncations; choose the overflow 'error'",
@@ -382,6 +389,8 @@ pub enum Stop {
     Context,
     /// The request was cancelled.
     Cancelled,
+    /// The reply repeats itself ([`StopRules::repetition`]).
+    Repetition,
     /// The request took longer than one of its [`TimeLimits`].
     Deadline,
 }
@@ -394,6 +403,8 @@ pub enum Stop {
 pub struct Stats {
     /// Tokens of the prompt that were in the prefix cache.
     pub cached: u32,
+    /// How many of its first tokens earlier sequences of the tenant had, when it was first admitted.
+    pub nearest: NearestPrompt,
     /// The other tokens of the prompt, over all chunks; includes the time to choose the
     /// first token of the reply.
     pub prefill: TokenRate,

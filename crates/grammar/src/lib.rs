@@ -19,6 +19,7 @@ mod deep_stack;
 mod finished;
 #[doc(hidden)]
 pub mod fuzz;
+mod gbnf;
 pub mod limits;
 mod mask_thread;
 mod pattern;

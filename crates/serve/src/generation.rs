@@ -10,22 +10,25 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, Logprobs, Model, Priority, Prompt, Reply, ReplyPart, Request, Session, Stats,
-    Stop, Tenant, TimeLimits, ToolChoice,
+    ErrorKind, Event, Grammar, Logprobs, Model, Priority, Prompt, RepetitionRule, Reply, ReplyPart, Request,
+    Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
 };
 
 use crate::background::in_background;
+use crate::cache_reports::{CacheReport, KeptReport};
+use crate::calendar::since_1970;
 use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
+use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
-use crate::thinking::{Thinking, set_verbosity};
+use crate::thinking::{Thinking, ThinkingLimit, set_verbosity};
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -50,6 +53,8 @@ pub struct GenerationRequest {
     pub stop_tokens: Vec<u32>,
     /// Whether a reply ends after its stop string and not before it.
     pub includes_stop: bool,
+    /// If set, a reply is the text between its prompt, a text, and this one.
+    pub suffix: Option<String>,
     /// If set, only this number of last tokens of a prompt are kept.
     pub prompt_end: Option<u32>,
     /// Whether it comes after other requests of its tenant.
@@ -71,6 +76,10 @@ pub struct GenerationRequest {
     pub single_call: bool,
     /// How much the model thinks; `None` for its default.
     pub thinking: Option<Thinking>,
+    /// The maximum number of tokens of thinking.
+    pub thinking_limit: Option<ThinkingLimit>,
+    /// When a reply ends because it repeats itself.
+    pub repetition: Option<RepetitionRule>,
     /// How much the model says, a word that its chat template may know.
     pub verbosity: Option<String>,
     /// What had no effect.
@@ -132,12 +141,14 @@ pub enum FinishReason {
     Length,
     /// The model ended it after at least one complete call of a tool.
     ToolCalls,
+    /// It repeats itself.
+    Repetition,
 }
 
 impl FinishReason {
     /// Whether the reply may have ended within a call of a tool.
     pub fn may_cut_calls(&self) -> bool {
-        matches!(self, FinishReason::Length | FinishReason::StopString(_))
+        matches!(self, FinishReason::Length | FinishReason::StopString(_) | FinishReason::Repetition)
     }
 
     /// OpenAI's word for it, also in metrics and the log.
@@ -146,6 +157,7 @@ impl FinishReason {
             FinishReason::End | FinishReason::StopString(_) => "stop",
             FinishReason::Length => "length",
             FinishReason::ToolCalls => "tool_calls",
+            FinishReason::Repetition => "repetition",
         }
     }
 }
@@ -173,11 +185,34 @@ pub struct Generation {
     /// What runs the replies, and for whom.
     session: Session,
     tenant: Tenant,
+    /// What shows why the prompt was not cached.
+    cache: CacheWatch,
     /// Its name in the APIs.
     pub model_name: Arc<str>,
     /// How long the request waited for the model to be loaded.
     pub load_time: Duration,
     _admission: Admission,
+}
+
+/// Reports how much of a request's first prompt was cached.
+struct CacheWatch {
+    state: Arc<ServerState>,
+    notes: Arc<ParameterNotes>,
+    record: Option<Arc<RequestRecord>>,
+}
+
+impl CacheWatch {
+    /// The prompt of the first reply has been run.
+    fn prefilled(&self, reply: &Reply, stats: &Stats, model: &str, tenant: &Tenant) {
+        let (tokens, map) = (reply.prompt_tokens(), reply.prompt_map());
+        let report = CacheReport::new(tokens, stats, map, self.state.logs_prompts);
+        self.notes.set_cache(report.header());
+        if let Some(record) = &self.record {
+            record.facts().cache = Some(report.to_string());
+        }
+        let kept = KeptReport { model: model.to_owned(), time: since_1970().as_secs(), report };
+        self.state.cache_reports.add(tenant, kept);
+    }
 }
 
 /// The replies that failed.
@@ -216,6 +251,7 @@ pub async fn begin(
     mut request: GenerationRequest,
 ) -> Result<Generation, ApiError> {
     request.notes = ParameterNotes::current();
+    request.follow(&state.reply_rules);
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
@@ -229,7 +265,12 @@ pub async fn begin(
     in_background(move || {
         let _turn = turn;
         let hook = state.request_hook.as_ref();
-        let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
+        let cache = CacheWatch {
+            state: Arc::clone(&state),
+            notes: Arc::clone(&request.notes),
+            record: record.clone(),
+        };
+        let generation = request.queue(&session, name.into(), &caller, hook, admission, cache)?;
         Ok(Generation { load_time, ..generation })
     })
     .await
@@ -249,6 +290,16 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
 }
 
 impl GenerationRequest {
+    /// Sets what the server decides for all replies.
+    fn follow(&mut self, rules: &ReplyRules) {
+        let own = rules.max_thinking.map(|tokens| ThinkingLimit { param: None, tokens });
+        self.thinking_limit = match (self.thinking_limit, own) {
+            (Some(asked), Some(own)) if own.tokens < asked.tokens => Some(own),
+            (asked, own) => asked.or(own),
+        };
+        self.repetition = rules.repetition;
+    }
+
     /// Queues the replies.
     fn queue(
         mut self,
@@ -257,8 +308,9 @@ impl GenerationRequest {
         caller: &ApiCaller,
         hook: Option<&RequestHook>,
         admission: Admission,
-        record: Option<&Arc<RequestRecord>>,
+        cache: CacheWatch,
     ) -> Result<Generation, ApiError> {
+        let record = cache.record.as_ref();
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
@@ -268,6 +320,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
+            let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {
                 Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
@@ -277,7 +330,14 @@ impl GenerationRequest {
             };
             let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
             let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let thinks = matches!(prompt, Prompt::Conversation(_));
             let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some(limit) = self.thinking_limit.filter(|_| thinks) {
+                request = request.thinking_budget(limit.tokens);
+            }
+            if self.grammar.is_none() {
+                request = infill_stops.into_iter().fold(request, Request::stop_token);
+            }
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.
                 request =
@@ -320,6 +380,7 @@ impl GenerationRequest {
             model,
             session,
             tenant,
+            cache,
             model_name,
             load_time,
             _admission: admission,
@@ -361,6 +422,9 @@ impl GenerationRequest {
         if let Some(tokens) = self.prompt_end {
             request = request.prompt_end(tokens);
         }
+        if let Some(rule) = self.repetition {
+            request = request.stop_repetition(rule);
+        }
         if self.is_late {
             request = request.priority(Priority::Low);
         }
@@ -376,6 +440,22 @@ impl GenerationRequest {
         }
     }
 
+    /// The prompt, and the tokens that end a reply before the suffix, if there is one.
+    fn with_suffix(&self, prompt: Prompt, model: &Model) -> Result<(Prompt, Vec<u32>), ApiError> {
+        let Some(suffix) = &self.suffix else { return Ok((prompt, Vec::new())) };
+        let Prompt::Text(before) = prompt else {
+            let message =
+                "suffix needs a prompt that is a text, as the model's own tokens stand between both";
+            return Err(ApiError::invalid("suffix", message));
+        };
+        let infill = model.text_processor()?.infill_prompt(&before, suffix).map_err(|error| {
+            let is_refusal = error.kind() == ErrorKind::Refused;
+            let error = ApiError::from(error);
+            if is_refusal { ApiError { param: Some("suffix".to_owned()), ..error } } else { error }
+        })?;
+        Ok((Prompt::Tokens(infill.tokens), infill.stops))
+    }
+
     /// The prompt with the variable by which its template knows how much to think.
     fn with_thinking(&self, mut prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
         if let (Some(word), Prompt::Conversation(conversation)) = (&self.verbosity, &mut prompt) {
@@ -389,6 +469,12 @@ impl GenerationRequest {
                 }
             }
             (Some(thinking), _) => return Err(thinking.without_template()),
+        }
+        if let (Some(limit), Prompt::Conversation(conversation)) = (self.thinking_limit, &prompt)
+            && let Some(param) = limit.param
+            && let Some(why) = limit.lack(conversation, model)?
+        {
+            self.notes.add(param, why);
         }
         Ok(prompt)
     }
@@ -469,7 +555,7 @@ impl Generation {
         context: &mut Context<'_>,
         events: &mut Vec<GenerationEvent>,
     ) -> Result<(), ApiError> {
-        let Generation { choices, usage, session, tenant, .. } = self;
+        let Generation { choices, usage, session, tenant, cache, model_name, .. } = self;
         let choice = &mut choices[number];
         let event = |kind| GenerationEvent { choice: number as u32, kind };
         while let Some(reply) = &mut choice.reply {
@@ -494,6 +580,9 @@ impl Generation {
                 Event::Prefilled(stats) => {
                     if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
+                    }
+                    if number == 0 {
+                        cache.prefilled(reply, &stats, model_name, tenant);
                     }
                     if choice.is_first {
                         usage.cached = usage.cached.saturating_add(stats.cached);
@@ -571,6 +660,7 @@ impl LiveReply {
             Stop::Token(_) | Stop::Complete => FinishReason::End,
             Stop::String(text) => FinishReason::StopString(text),
             Stop::Length | Stop::Context => FinishReason::Length,
+            Stop::Repetition => FinishReason::Repetition,
             // Only the server cancels a reply that is still read.
             Stop::Cancelled => return Err(ApiError::shutting_down()),
             Stop::Deadline => return Err(ApiError::timed_out()),

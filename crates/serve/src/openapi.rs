@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ObjectBuilder, OpenApi as Document, RefOr, Schema};
 
-use crate::api::{anthropic, health, metrics, ollama, openai};
+use crate::api::{anthropic, girih, health, metrics, ollama, openai};
 use crate::error::{AnthropicErrorBody, OllamaErrorBody};
 use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
@@ -39,6 +39,7 @@ use crate::state::ServerState;
         ollama::models::processes,
         ollama::models::show,
         ollama::models::version,
+        girih::cache::reports,
     ),
     components(schemas(AnthropicErrorBody, OllamaErrorBody))
 )]

@@ -11,6 +11,7 @@ use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
+use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
 
 /// A model that is served.
@@ -77,6 +78,8 @@ pub struct ServeOptions {
     pub unknown_parameters: UnknownParameters,
     /// Whether lines of agents' headers stay in system prompts ([`crate::parameters::LEFT_OUT`]). Default false.
     pub keeps_header_lines: bool,
+    /// What holds for all replies. Default: nothing.
+    pub reply_rules: ReplyRules,
     /// What is told each sentence that the operator should read, such as that a parameter of a client has no
     /// effect. It has no line end, and is ASCII. Default: nothing.
     pub notice: fn(&str),
@@ -108,6 +111,7 @@ impl ServeOptions {
             request_hook: None,
             unknown_parameters: UnknownParameters::default(),
             keeps_header_lines: false,
+            reply_rules: ReplyRules::default(),
             notice: |_| {},
         }
     }

@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::Value;
 
+use crate::cache_reports;
 use crate::error::ApiError;
 
 /// The header of a response to a request of whose prompt a line was left out.
@@ -88,6 +89,8 @@ pub struct ParameterNotes {
     names: Mutex<Vec<String>>,
     /// Whether a line was left out of the prompt.
     left_out: AtomicBool,
+    /// How much of the prompt was cached, and why not more.
+    cache: Mutex<Option<HeaderValue>>,
 }
 
 impl ParameterWithoutEffect {
@@ -197,6 +200,11 @@ impl ParameterNotes {
         (!kept.is_empty()).then_some(kept)
     }
 
+    /// Sets how much of the prompt was cached, as the response's header says it.
+    pub fn set_cache(&self, value: Option<HeaderValue>) {
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
     /// The value of the header; `None` if each parameter had an effect.
     fn header(&self) -> Option<HeaderValue> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,6 +233,10 @@ pub(crate) async fn name_without_effect(
     if notes.left_out.load(Ordering::Relaxed) {
         let line = HeaderValue::from_static("x-anthropic-billing-header");
         response.headers_mut().insert(LEFT_OUT, line);
+    }
+    let cache = notes.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(cache) = cache {
+        response.headers_mut().insert(cache_reports::HEADER, cache);
     }
     response
 }

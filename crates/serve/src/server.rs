@@ -50,6 +50,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::openai::routes())
         .merge(api::anthropic::routes())
         .merge(api::ollama::routes())
+        .merge(api::girih::routes())
         .merge(openapi::routes())
         .merge(page::page(state.page_token.clone()))
         .fallback(no_route)

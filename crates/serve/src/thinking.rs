@@ -24,6 +24,34 @@ pub struct Thinking {
     pub lack: Lack,
 }
 
+/// A maximum number of tokens of thinking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThinkingLimit {
+    /// The parameter that sets it; `None` for the server's own.
+    pub param: Option<&'static str>,
+    /// The number.
+    pub tokens: u32,
+}
+
+impl ThinkingLimit {
+    /// One that a client asks for; a negative number is none.
+    pub fn asked(param: &'static str, tokens: Option<i64>) -> Option<ThinkingLimit> {
+        let tokens = u32::try_from(tokens?).ok()?;
+        Some(ThinkingLimit { param: Some(param), tokens })
+    }
+
+    /// Why it has no effect on replies to a conversation, if it has none.
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or no template of the right name.
+    pub fn lack(self, conversation: &Conversation, model: &Model) -> girih::Result<Option<&'static str>> {
+        let tools = conversation.tools.as_deref();
+        let can_end = model.reply_style(tools.is_some())?.can_end_thinking();
+        let thinks = TemplateThinking::of(model, tools)?.thinks;
+        Ok((!thinks || !can_end).then_some("the model does not think, or not in a form that can be ended"))
+    }
+}
+
 /// What happens if a model cannot think as it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {

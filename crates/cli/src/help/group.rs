@@ -83,6 +83,8 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "allowed-origin",
             "unknown-parameters",
             "keep-header-lines",
+            "thinking-budget",
+            "stop-loops",
             "tls-cert",
             "tls-key",
             "no-sandbox",

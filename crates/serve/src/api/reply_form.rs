@@ -52,6 +52,12 @@ pub fn no_tools() -> ApiError {
     ApiError::invalid("tool_choice", message)
 }
 
+/// A call was asked for, but the reply continues a message.
+pub fn continued_call() -> ApiError {
+    let message = "tool_choice asks for a call, but the reply continues the last message; omit one of them";
+    ApiError::invalid("tool_choice", message)
+}
+
 /// The text of a schema, which may also be given as a text, without the annotations of OpenAPI.
 pub fn schema_text(schema: &Value, objects: SchemaObjects) -> String {
     let Value::String(text) = schema else { return schema_from_api(schema, objects).to_string() };
@@ -93,7 +99,9 @@ pub fn objects_of(strict: Option<bool>) -> SchemaObjects {
 /// When its schema, expression, texts or grammar have more than 64 KiB.
 pub fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
     let bytes = match &grammar {
-        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => {
+            text.len()
+        }
         Grammar::Choice(texts) => texts.iter().map(String::len).sum(),
         _ => 0,
     };

@@ -243,10 +243,14 @@ fn wrong_parameters_are_refused_by_name() {
 }
 
 #[test]
-fn a_budget_of_thinking_is_named_as_without_effect() {
+fn a_budget_of_thinking_has_an_effect_on_a_model_that_thinks() {
     let all = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
     let reply = post(with_tools(), PATH, &story(all));
-    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, Some("thinking.budget_tokens")));
+    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, None));
+    let all = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
+    let reply = post(shared(), PATH, &story(all));
+    let both = "thinking, thinking.budget_tokens";
+    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, Some(both)));
 }
 
 #[test]

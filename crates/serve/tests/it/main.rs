@@ -3,6 +3,7 @@
 
 mod anthropic;
 mod attacks;
+mod cache_reasons;
 mod chat;
 mod client;
 mod completions;
@@ -12,7 +13,9 @@ mod embeddings;
 mod ends;
 mod engine_faults;
 mod equal_bytes;
+mod functions;
 mod guarded_server;
+mod infill;
 mod keys_of_routes;
 mod leaving;
 mod model_loads;
@@ -21,7 +24,9 @@ mod observed;
 mod ollama;
 mod pages_of_other_origins;
 mod parameters;
+mod prefill;
 mod raw_client;
+mod reply_rules;
 mod responses;
 mod routes;
 mod soak;

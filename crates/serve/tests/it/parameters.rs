@@ -139,7 +139,7 @@ fn sentences_about_types_are_in_words_of_json() {
     assert_eq!(of(json!({"stop": 1})), "stop must be a string or an array of strings");
     assert_eq!(
         of(json!({"messages": [{"role": "foo", "content": "a"}]})),
-        "messages: \"foo\" is not known; known are system, developer, user, assistant, tool"
+        "messages: \"foo\" is not known; known are system, developer, user, assistant, tool, function"
     );
 }
 
@@ -192,12 +192,12 @@ fn parameters_of_other_servers_are_honoured() {
     assert_eq!(post(shared(), "/v1/completions", &body).json()["choices"][0]["text"], plain);
     assert_eq!(completed(json!({"max_tokens": 24.0})).0, plain);
     assert!(completed(json!({"max_tokens": -1})).0.len() > plain.len());
-    let penalty = json!({"repetition_penalty": 1.5});
+    let penalty = json!({"repetition_penalty": 9.0});
     let penalized = completed(penalty.clone()).0;
     assert_ne!(penalized, plain);
-    assert_eq!(completed(json!({"repeat_penalty": 1.5})).0, penalized);
-    assert_eq!(completed(json!({"repeat_penalty": 1.5, "repeat_last_n": -1})).0, penalized);
-    assert_eq!(completed(json!({"repeat_penalty": 1.5, "repeat_last_n": 0})).0, plain);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0, "repeat_last_n": -1})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0, "repeat_last_n": 0})).0, plain);
     assert_eq!(completed(json!({"mirostat": 0, "mirostat_tau": 3.0})).0, plain);
     // Stops.
     let stopped = completed(json!({"stop": "Lily"}));
@@ -272,9 +272,9 @@ fn a_model_that_cannot_think_answers_without() {
     assert_eq!(of(json!({"enable_thinking": false})), None);
     assert_eq!(of(json!({"thinking": {"type": "disabled"}, "think": false})), None);
     let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 9}});
-    assert_eq!(of(thinking).as_deref(), Some("thinking.budget_tokens, thinking"));
+    assert_eq!(of(thinking).as_deref(), Some("thinking, thinking.budget_tokens"));
     let reasoning = json!({"reasoning": {"effort": "high", "max_tokens": 9}, "verbosity": "low"});
-    assert_eq!(of(reasoning).as_deref(), Some("reasoning.max_tokens, verbosity, reasoning.effort"));
+    assert_eq!(of(reasoning).as_deref(), Some("verbosity, reasoning.effort, reasoning.max_tokens"));
     let responses = json!({"input": "Once", "max_output_tokens": 1, "reasoning": {"effort": "low"},
         "text": {"verbosity": "low"}});
     let reply = post(shared(), "/v1/responses", &responses);

@@ -102,7 +102,7 @@ pub enum InputBlock {
 /// `tool`.
 ///
 /// # Errors
-/// When there are none or too many, the last one is of the assistant, or one has a block that its
+/// When there are none or too many, the last one is of the assistant and has calls, or one has a block that its
 /// role cannot have.
 pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiError> {
     let count = messages.len();
@@ -110,16 +110,20 @@ pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiErr
         let message = format!("there are {count} messages; there must be 1 to {MAX_MESSAGES}");
         return Err(ApiError::invalid("messages", message));
     }
-    if messages[count - 1].role == InputRole::Assistant {
-        let message = "the last message is of the assistant, and replies cannot be begun by the client; end with \
-                       a message of the user";
-        return Err(ApiError::unsupported("messages", message));
-    }
     let mut writer = TemplateWriter::default();
     for (index, message) in messages.iter().enumerate() {
         writer.add(&format!("messages[{index}]"), message)?;
     }
+    if writer.messages.last().is_some_and(|last| last.get("tool_calls").is_some()) {
+        let message = "the last message has tool_use blocks without a tool_result; send the results";
+        return Err(ApiError::invalid(format!("messages[{}]", count - 1), message));
+    }
     Ok(writer.messages)
+}
+
+/// Whether the reply continues the last message: one of the assistant.
+pub fn continues_last(messages: &[InputMessage]) -> bool {
+    messages.last().is_some_and(|last| last.role == InputRole::Assistant)
 }
 
 impl AnthropicText {
@@ -330,8 +334,9 @@ mod tests {
         assert!(misplaced.contains("only messages of the assistant"), "{misplaced}");
         let more = user(json!({"type": "text", "text": "a", "more": 1}));
         assert!(more.contains("the field \"more\" is not known"), "{more}");
-        let prefill = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
-        assert!(written(prefill).unwrap_err().contains("cannot be begun by the client"));
+        let call = json!([{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]);
+        let unanswered = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": call}]);
+        assert!(written(unanswered).unwrap_err().contains("without a tool_result"));
         assert!(written(json!([])).unwrap_err().contains("0 messages"));
         assert!(written(json!([{"role": "user", "content": []}])).unwrap_err().contains("no blocks"));
     }

@@ -109,7 +109,11 @@ impl OllamaChatRequest {
         }
         let grammar = grammar(self.format.as_ref(), tools.is_some())?;
         let messages = template_messages(self.messages.as_deref().unwrap_or_default())?;
-        let conversation = Conversation { messages, tools, ..Conversation::new() };
+        // The reply continues a last message of the assistant, as in Ollama.
+        let continues_last = messages
+            .last()
+            .is_some_and(|last| last["role"] == "assistant" && last.get("tool_calls").is_none());
+        let conversation = Conversation { messages, tools, continues_last, ..Conversation::new() };
         Ok(GenerationRequest {
             model: Some(without_latest(&self.model).to_owned()),
             prompts: vec![Prompt::Conversation(conversation)],

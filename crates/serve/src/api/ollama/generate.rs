@@ -59,7 +59,7 @@ pub struct OllamaGenerateRequest {
     pub top_logprobs: Option<u32>,
     /// Must be empty.
     pub images: Option<Vec<Value>>,
-    /// Must be empty.
+    /// The text that follows the reply, for models whose vocabulary has tokens for it.
     pub suffix: Option<String>,
     /// Must be empty.
     pub template: Option<String>,
@@ -107,6 +107,7 @@ impl OllamaGenerateRequest {
         Ok(GenerationRequest {
             model: Some(without_latest(&self.model).to_owned()),
             prompts: vec![self.prompt()?],
+            suffix: self.suffix.clone().filter(|text| !text.is_empty()),
             grammar: grammar(self.format.as_ref(), false)?,
             thinking: self.think.as_ref().map(Think::thinking),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
@@ -119,7 +120,6 @@ impl OllamaGenerateRequest {
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_context = self.context.as_ref().is_some_and(|tokens| !tokens.is_empty());
         let unsupported = [
-            ("suffix", is_set(&self.suffix), "send the text before it only"),
             ("template", is_set(&self.template), "set raw, and send the whole prompt"),
             ("context", has_context, "send the conversation to /api/chat"),
         ];
@@ -133,11 +133,13 @@ impl OllamaGenerateRequest {
 
     fn prompt(&self) -> Result<Prompt, ApiError> {
         let text = self.prompt.clone().unwrap_or_default();
-        match (self.raw.unwrap_or(false), &self.system) {
+        // No chat template stands between a text and its suffix.
+        let is_raw = self.raw.unwrap_or(false) || self.suffix.as_ref().is_some_and(|text| !text.is_empty());
+        match (is_raw, &self.system) {
             (true, None) => Ok(Prompt::Text(text)),
             (true, Some(_)) => {
                 let message =
-                    "system is set, but raw leaves out the chat template that writes it; omit one of them";
+                    "system is set, but raw or suffix leaves out the chat template that writes it; omit one";
                 Err(ApiError::invalid("system", message))
             }
             (false, None) => Ok(Prompt::Conversation(Conversation::new().user(text))),

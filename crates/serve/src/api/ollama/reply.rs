@@ -253,7 +253,10 @@ impl ReplyLines {
             eval_count: usage.reply,
             eval_duration: nanoseconds(stats.decode.time),
         };
-        let done_reason = Some(if reason == FinishReason::Length { "length" } else { "stop" });
+        let done_reason = Some(match reason {
+            FinishReason::Length | FinishReason::Repetition => reason.name(),
+            _ => "stop",
+        });
         let reply = self.route.reply(&self.model, piece);
         OllamaReply { done: true, done_reason, times: Some(times), ..reply }
     }

@@ -5,8 +5,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::json_body::from_json_object;
-use crate::parameters::ParameterNotes;
-use crate::thinking::{Effort, Lack, Thinking};
+use crate::thinking::{Effort, Lack, Thinking, ThinkingLimit};
 
 /// Whether the model thinks, or how much.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -34,7 +33,7 @@ pub enum ThinkingBody {
 pub enum ThinkingObject {
     /// It does.
     Enabled {
-        /// Without effect.
+        /// The maximum number of tokens of thinking.
         budget_tokens: Option<u32>,
     },
     /// As its chat template does by default.
@@ -51,7 +50,7 @@ pub struct ReasoningBody {
     pub effort: Option<String>,
     /// Whether the model thinks.
     pub enabled: Option<bool>,
-    /// Without effect.
+    /// The maximum number of tokens of thinking.
     pub max_tokens: Option<u32>,
     /// Must be false: thinking is never left out.
     pub exclude: Option<bool>,
@@ -70,6 +69,8 @@ pub struct AskedThinking<'a> {
     pub thinking: Option<&'a ThinkingBody>,
     /// `reasoning`.
     pub reasoning: Option<&'a ReasoningBody>,
+    /// `thinking_token_budget`.
+    pub thinking_token_budget: Option<i64>,
 }
 
 impl AskedThinking<'_> {
@@ -78,17 +79,9 @@ impl AskedThinking<'_> {
     /// # Errors
     /// When two parameters contradict each other, or thinking is to be left out.
     pub fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
-        const BUDGET: &str = "thinking counts as part of max_tokens only";
         if self.reasoning.is_some_and(|reasoning| reasoning.exclude == Some(true)) {
             let message = "reasoning.exclude is not supported: thinking is never left out; omit it";
             return Err(ApiError::unsupported("reasoning.exclude", message));
-        }
-        if self.reasoning.is_some_and(|reasoning| reasoning.max_tokens.is_some()) {
-            ParameterNotes::current().add("reasoning.max_tokens", BUDGET);
-        }
-        if let Some(ThinkingBody::Object(ThinkingObject::Enabled { budget_tokens: Some(_) })) = self.thinking
-        {
-            ParameterNotes::current().add("thinking.budget_tokens", BUDGET);
         }
         let mut chosen: Option<(&'static str, Effort)> = None;
         for (param, effort) in self.efforts() {
@@ -105,6 +98,21 @@ impl AskedThinking<'_> {
             };
         }
         Ok(chosen.map(|(param, effort)| Thinking { param, effort, lack: Lack::WithoutEffect }))
+    }
+
+    /// The maximum number of tokens of thinking, the smallest that is asked for.
+    pub fn limit(&self) -> Option<ThinkingLimit> {
+        let budget = match self.thinking {
+            Some(ThinkingBody::Object(ThinkingObject::Enabled { budget_tokens })) => *budget_tokens,
+            _ => None,
+        };
+        let reasoning = self.reasoning.and_then(|reasoning| reasoning.max_tokens);
+        let all = [
+            ThinkingLimit::asked("thinking.budget_tokens", budget.map(i64::from)),
+            ThinkingLimit::asked("reasoning.max_tokens", reasoning.map(i64::from)),
+            ThinkingLimit::asked("thinking_token_budget", self.thinking_token_budget),
+        ];
+        all.into_iter().flatten().min_by_key(|limit| limit.tokens)
     }
 
     /// What each parameter asks for.

@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::asked_thinking::{AskedThinking, ReasoningBody, ThinkSwitch, ThinkingBody};
-use super::messages::{ChatMessage, template_messages};
+use super::functions::{AskedTools, CallWireForm, FunctionChoice};
+use super::messages::{ChatMessage, continues_last, template_messages};
 use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
 use crate::api::reply_form::{
-    check_grammar, check_tools, no_room_for_calls, no_tools, objects_of, schema_text, top_logprobs,
+    check_grammar, check_tools, continued_call, no_room_for_calls, no_tools, objects_of, schema_text,
+    top_logprobs,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::thinking::Thinking;
 
 request_body! {
     /// The body of `/v1/chat/completions`.
@@ -30,6 +31,11 @@ request_body! {
         tools: Option<Vec<Value>>,
         /// Whether the model may, must or must not call a tool.
         tool_choice: Option<ToolChoiceBody>,
+        /// As `tools` under OpenAI's older name, at most 128; calls come as `function_call`.
+        #[schema(value_type = Option<Vec<ToolFunction>>, max_items = 128)]
+        functions: Option<Vec<Value>>,
+        /// As `tool_choice`, for `functions`.
+        function_call: Option<FunctionChoice>,
         /// Whether the model may make several calls in one reply. Default true.
         parallel_tool_calls: Option<bool>,
         /// What the reply must be.
@@ -52,10 +58,17 @@ request_body! {
         thinking: Option<ThinkingBody>,
         /// How much the model thinks.
         reasoning: Option<ReasoningBody>,
+        /// The maximum number of tokens of thinking; -1 is none.
+        #[schema(minimum = -1)]
+        #[serde(alias = "thinking_budget_tokens", alias = "thinking_budget")]
+        thinking_token_budget: Option<i64>,
         /// How much the model says, a word that its chat template may know.
         verbosity: Option<String>,
         /// Whether the chat template begins the reply. Default true.
         add_generation_prompt: Option<bool>,
+        /// Whether the reply continues the last message, which is of the assistant. Default false, or true if that
+        /// message has `prefix`.
+        continue_final_message: Option<bool>,
         /// Must be 1 or absent: no reply is thrown away.
         best_of: Option<u32>,
         /// Variables of the chat template: booleans, numbers and short strings.
@@ -169,15 +182,21 @@ impl ChatRequest {
     /// When a parameter is outside its range, or contradicts another one.
     pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
         let shared = self.generation()?;
-        let calls_none = matches!(self.tool_choice, Some(ToolChoiceBody::Mode(ToolMode::None)));
-        let tools = self.tools.clone().filter(|tools| !tools.is_empty() && !calls_none);
-        let tool_choice = self.tool_choice(tools.as_deref())?;
+        let AskedTools { tools, choice, form } = self.asked_tools()?;
+        let tool_choice = checked_choice(tools.as_deref(), choice.as_ref())
+            .map_err(|error| if form == CallWireForm::Function { error.of_functions() } else { error })?;
         let grammar = self.grammar(shared.grammar.clone(), tools.is_some())?;
+        let continues_last =
+            continues_last(&self.messages, self.continue_final_message, self.add_generation_prompt)?;
+        if continues_last && tool_choice != ToolChoice::Auto {
+            return Err(continued_call());
+        }
         let conversation = Conversation {
             messages: template_messages(&self.messages)?,
             tools,
             variables: checked_variables(self.chat_template_kwargs.as_ref())?,
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+            continues_last,
             ..Conversation::new()
         };
         if self.best_of.is_some_and(|best_of| best_of != 1) {
@@ -197,40 +216,23 @@ impl ChatRequest {
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             grammar,
             tool_choice,
-            single_call: self.parallel_tool_calls == Some(false),
-            thinking: self.thinking()?,
+            single_call: self.parallel_tool_calls == Some(false) || form == CallWireForm::Function,
+            thinking: self.asked_thinking().thinking()?,
+            thinking_limit: self.asked_thinking().limit(),
             verbosity: self.verbosity.clone(),
             ..shared
         })
     }
 
-    fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
-        let asked = AskedThinking {
+    fn asked_thinking(&self) -> AskedThinking<'_> {
+        AskedThinking {
             reasoning_effort: self.reasoning_effort.as_deref(),
             enable_thinking: self.enable_thinking,
             think: self.think.as_ref(),
             thinking: self.thinking.as_ref(),
             reasoning: self.reasoning.as_ref(),
-        };
-        asked.thinking()
-    }
-
-    fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {
-        let count = tools.map_or(0, <[Value]>::len);
-        if let Some(tools) = tools {
-            check_tools(tools)?;
+            thinking_token_budget: self.thinking_token_budget,
         }
-        let choice = match &self.tool_choice {
-            None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => {
-                return Ok(ToolChoice::Auto);
-            }
-            Some(ToolChoiceBody::Mode(ToolMode::Required)) => ToolChoice::Required,
-            Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
-        };
-        if count == 0 {
-            return Err(no_tools());
-        }
-        Ok(choice)
     }
 
     fn grammar(&self, shared: Option<Grammar>, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
@@ -262,6 +264,26 @@ impl ChatRequest {
         }
         Ok(Some(grammar))
     }
+}
+
+/// Whether the reply must be a call of one of these tools.
+///
+/// # Errors
+/// When a tool has another form, or the choice has none to choose from.
+fn checked_choice(tools: Option<&[Value]>, choice: Option<&ToolChoiceBody>) -> Result<ToolChoice, ApiError> {
+    let count = tools.map_or(0, <[Value]>::len);
+    if let Some(tools) = tools {
+        check_tools(tools)?;
+    }
+    let choice = match choice {
+        None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => return Ok(ToolChoice::Auto),
+        Some(ToolChoiceBody::Mode(ToolMode::Required)) => ToolChoice::Required,
+        Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
+    };
+    if count == 0 {
+        return Err(no_tools());
+    }
+    Ok(choice)
 }
 
 from_json_object!(ResponseFormat, NamedSchema, NamedTool, NamedFunction);

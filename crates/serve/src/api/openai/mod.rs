@@ -8,6 +8,7 @@ pub mod completion_reply;
 pub mod completion_request;
 pub mod completions;
 pub mod embeddings;
+pub mod functions;
 pub mod logprobs;
 pub mod messages;
 pub mod models;

@@ -127,7 +127,7 @@ pub struct StructuredOutputs {
     pub regex: Option<String>,
     /// The texts from which the reply is chosen.
     pub choice: Option<Vec<String>>,
-    /// A context-free grammar in Lark's syntax.
+    /// A context-free grammar in the syntax of Lark or of llama.cpp.
     pub grammar: Option<String>,
 }
 
@@ -241,7 +241,12 @@ macro_rules! request_body {
             pub dry_breakers: Option<Vec<String>>,
             /// What the reply must be.
             pub structured_outputs: Option<$crate::api::openai::parameters::StructuredOutputs>,
+            /// As `structured_outputs.grammar`, in the syntax of llama.cpp (GBNF).
+            pub grammar: Option<String>,
+            /// As `structured_outputs.grammar`.
+            pub guided_grammar: Option<String>,
             /// As `structured_outputs.json`.
+            #[serde(alias = "json_schema")]
             pub guided_json: Option<serde_json::Value>,
             /// As `structured_outputs.regex`.
             pub guided_regex: Option<String>,
@@ -320,14 +325,20 @@ macro_rules! request_body {
                     json: self.guided_json.clone(),
                     regex: self.guided_regex.clone(),
                     choice: self.guided_choice.clone(),
+                    // Clients of llama.cpp send an empty grammar for none.
+                    grammar: self.grammar.clone().filter(|text| !text.is_empty()).or(self.guided_grammar.clone()),
                     ..Default::default()
                 };
-                let is_guided = guided.json.is_some() || guided.regex.is_some() || guided.choice.is_some();
+                let is_guided = guided.json.is_some()
+                    || guided.regex.is_some()
+                    || guided.choice.is_some()
+                    || guided.grammar.is_some();
                 match (&self.structured_outputs, is_guided) {
                     (outputs, false) => Ok(outputs.clone()),
                     (None, true) => Ok(Some(guided)),
                     (Some(_), true) => {
-                        let message = "structured_outputs and a guided_ parameter are both set; omit one of them";
+                        let message =
+                            "structured_outputs is set beside grammar or a guided_ parameter; omit one of them";
                         Err($crate::error::ApiError::invalid("structured_outputs", message))
                     }
                 }
@@ -465,7 +476,7 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
         }
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
         StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
-        StructuredOutputs { grammar: Some(text), .. } => Grammar::Lark(text.clone()),
+        StructuredOutputs { grammar: Some(text), .. } => Grammar::of_text(text.clone()),
         _ => Grammar::JsonObject,
     };
     check_grammar(PARAM, grammar)

@@ -170,10 +170,13 @@ impl ResponseObject {
     /// Sets how the reply ended.
     pub fn end(&mut self, reason: &FinishReason) {
         self.status = ResponseStatus::Completed;
-        if *reason == FinishReason::Length {
-            self.status = ResponseStatus::Incomplete;
-            self.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
-        }
+        let cut = match reason {
+            FinishReason::Length => "max_output_tokens",
+            FinishReason::Repetition => "repetition",
+            _ => return,
+        };
+        self.status = ResponseStatus::Incomplete;
+        self.incomplete_details = Some(IncompleteDetails { reason: cut });
     }
 }
 
