@@ -203,7 +203,7 @@ mod tests {
         let times: Vec<u64> = reports.of(&one).iter().map(|kept| kept.time).collect();
         assert_eq!((times.len(), times[0], times[15]), (16, 19, 4));
         assert_eq!(reports.of(&two).len(), 1);
-        (0..64).for_each(|number| add(&Tenant::new(format!("t{number}")), 0));
+        (0..64).for_each(|number| add(&Tenant::new(&format!("t{number}")), 0));
         assert!(reports.of(&one).is_empty());
     }
 }

@@ -20,6 +20,7 @@ use crate::calendar::since_1970;
 use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
+use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
@@ -76,6 +77,8 @@ pub struct GenerationRequest {
     pub single_call: bool,
     /// How much the model thinks; `None` for its default.
     pub thinking: Option<Thinking>,
+    /// How long the model stays loaded after the request.
+    pub keep_alive: Option<KeepAlive>,
     /// The maximum number of tokens of thinking.
     pub thinking_limit: Option<ThinkingLimit>,
     /// When a reply ends because it repeats itself.
@@ -254,6 +257,9 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
+    if let Some(keep) = request.keep_alive {
+        state.models.keep(&model.name, keep);
+    }
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     let record = RequestRecord::current();
     let begun = Instant::now();
@@ -581,7 +587,7 @@ impl Generation {
                     if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
                     }
-                    if number == 0 {
+                    if let (0, Some(reply)) = (number, &choice.reply) {
                         cache.prefilled(reply, &stats, model_name, tenant);
                     }
                     if choice.is_first {

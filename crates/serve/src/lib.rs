@@ -24,6 +24,7 @@ mod field_words;
 pub mod generation;
 pub mod guard;
 mod json_body;
+mod keep_alive;
 pub mod listener;
 mod models;
 pub mod observe;

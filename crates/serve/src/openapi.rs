@@ -56,7 +56,7 @@ const TABLES: [(&str, &[ParameterWithoutEffect]); 10] = [
     ("OllamaChatRequest", ollama::options::WITHOUT_EFFECT),
     ("OllamaGenerateRequest", ollama::options::WITHOUT_EFFECT),
     ("OllamaOptions", ollama::options::OPTIONS_WITHOUT_EFFECT),
-    ("EmbedRequest", ollama::options::WITHOUT_EFFECT),
+    ("EmbedRequest", ollama::options::EMBED_WITHOUT_EFFECT),
 ];
 
 /// The routes of this module.

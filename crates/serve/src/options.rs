@@ -25,6 +25,8 @@ pub struct ServedModel {
     pub open_options: OpenOptions,
     /// How it runs.
     pub run_options: RunOptions,
+    /// Whether it is loaded by the first request that names it, and not at the start.
+    pub is_loaded_on_request: bool,
 }
 
 /// What a server is started with.

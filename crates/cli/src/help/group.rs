@@ -62,6 +62,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
         &[
             "memory",
             "unload-idle",
+            "models",
             "kv",
             "overflow",
             "weights",

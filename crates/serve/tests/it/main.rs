@@ -31,6 +31,7 @@ mod responses;
 mod routes;
 mod soak;
 mod strict_objects;
+mod switches;
 mod tls;
 mod tools;
 #[cfg(feature = "otlp")]

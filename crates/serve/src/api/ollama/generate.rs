@@ -23,6 +23,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::{from_json_object, read_body};
+use crate::keep_alive::KeepAliveBody;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -45,6 +46,8 @@ pub struct OllamaGenerateRequest {
     pub raw: Option<bool>,
     /// Whether the reply is sent in pieces as it is made. Default true.
     pub stream: Option<bool>,
+    /// How long the model stays loaded after the request: seconds, or a duration such as `5m`.
+    pub keep_alive: Option<KeepAliveBody>,
     /// What the reply must be: `json`, or a JSON Schema.
     pub format: Option<Value>,
     /// Options of the samplers.
@@ -90,8 +93,9 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let body: OllamaGenerateRequest = read_body(body, WITHOUT_EFFECT).await?;
     let request = body.checked()?;
     if body.prompt.as_deref().unwrap_or_default().is_empty() {
-        let name = load(state, &body.model).await?;
-        return Ok(loaded_reply(OllamaRoute::Generate, &name));
+        let keep = request.keep_alive;
+        let name = load(state, &body.model, keep).await?;
+        return Ok(loaded_reply(OllamaRoute::Generate, &name, keep));
     }
     let generation = begin(state, caller, request).await?;
     reply(OllamaRoute::Generate, begun, generation, body.stream != Some(false)).await
@@ -111,6 +115,7 @@ impl OllamaGenerateRequest {
             grammar: grammar(self.format.as_ref(), false)?,
             thinking: self.think.as_ref().map(Think::thinking),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
+            keep_alive: self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()?,
             ..generation(self.options.as_ref())?
         })
     }

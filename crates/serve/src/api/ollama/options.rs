@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::api::reasons::{AT_START, CONTEXT, NEVER_CUT, UNLOADING};
+use crate::api::reasons::{AT_START, CONTEXT, NEVER_CUT};
 use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -16,10 +16,12 @@ use crate::sampling_settings::{SamplingSettings, mirostat_tau};
 use crate::thinking::{Effort, Lack, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
-    ParameterWithoutEffect::any("keep_alive", UNLOADING),
-    ParameterWithoutEffect::any("verbose", "/api/show tells everything"),
-];
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("verbose", "/api/show tells everything")];
+
+/// Parameters of embeddings that change nothing here. `docs/server.md` names them.
+pub const EMBED_WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("keep_alive", "encoders stay loaded")];
 
 /// Options that change nothing here. `docs/server.md` lists them.
 pub const OPTIONS_WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[

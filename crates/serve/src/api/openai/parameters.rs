@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::api::reasons::{AT_START, CACHE, CONTEXT, NEVER_CUT, UNLOADING};
+use crate::api::reasons::{AT_START, CACHE, CONTEXT, NEVER_CUT};
 use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -52,8 +52,6 @@ pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
     ParameterWithoutEffect::any("draft_model", "drafts are set when the server starts"),
     ParameterWithoutEffect::any("timings_per_token", "times are at /metrics"),
     ParameterWithoutEffect::any("return_progress", "times are at /metrics"),
-    ParameterWithoutEffect::any("keep_alive", UNLOADING),
-    ParameterWithoutEffect::any("ttl", UNLOADING),
     ParameterWithoutEffect::any("length_penalty", "it weighs beams, and there is no beam search"),
     ParameterWithoutEffect::any("num_ctx", CONTEXT),
     ParameterWithoutEffect::any("num_keep", NEVER_CUT),
@@ -168,6 +166,9 @@ macro_rules! request_body {
             /// Only this number of last tokens of the prompt are kept.
             #[schema(minimum = 1)]
             pub truncate_prompt_tokens: Option<u32>,
+            /// How long the model stays loaded after the request: seconds, or a duration such as `5m`.
+            #[serde(alias = "ttl")]
+            pub keep_alive: Option<$crate::keep_alive::KeepAliveBody>,
             /// Requests of a higher number come after those of 0.
             pub priority: Option<i64>,
             /// The seed of the random numbers. Default 0: the same request gives the same reply.
@@ -308,6 +309,7 @@ macro_rules! request_body {
                     includes_stop: self.include_stop_str_in_output.unwrap_or(false),
                     prompt_end: self.truncate_prompt_tokens,
                     is_late: shared::is_late(self.priority),
+                    keep_alive: self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()?,
                     ignore_eos: self.ignore_eos.unwrap_or(false),
                     stops: self.stop.clone().map(|stop| stop.into_texts()).unwrap_or_default(),
                     grammar: self.outputs()?.as_ref().map(shared::grammar).transpose()?,
