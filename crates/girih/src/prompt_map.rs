@@ -14,6 +14,12 @@ const MAX_NEEDLE: usize = 80;
 const MAX_MISSED: usize = 8;
 
 /// A part of a prompt.
+///
+/// ```
+/// use girih::PromptPart;
+///
+/// assert_ne!(PromptPart::Message { number: 1, role: "user".to_owned() }, PromptPart::System);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptPart {
     /// What the chat template writes before the first message.
@@ -32,6 +38,17 @@ pub enum PromptPart {
 }
 
 /// The parts of a conversation's prompt, as far as its texts are found there.
+///
+/// ```
+/// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, PromptPart, Request};
+///
+/// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+/// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+/// let reply = session.generate(Request::new(Conversation::new().user("Once upon a time")))?;
+/// let map = reply.prompt_map().expect("the prompt is a conversation");
+/// assert_eq!(map.part_at(0), PromptPart::Start);
+/// # Ok::<(), girih::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PromptMap {
     /// Where each part begins, in bytes of the prompt's text, in order.
@@ -57,6 +74,17 @@ impl PromptMap {
     }
 
     /// The part in which the token at a position lies.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, PromptPart, Request};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    /// let reply = session.generate(Request::new(Conversation::new().user("Once upon a time")))?;
+    /// let map = reply.prompt_map().expect("the prompt is a conversation");
+    /// assert_eq!(map.part_at(2), PromptPart::Message { number: 1, role: "user".to_owned() });
+    /// # Ok::<(), girih::Error>(())
+    /// ```
     pub fn part_at(&self, position: u32) -> PromptPart {
         let before = self.tokens.iter().take(position as usize);
         let offset: usize = before.map(|id| self.bytes(*id)).sum();
@@ -65,6 +93,17 @@ impl PromptMap {
     }
 
     /// The text of `count` tokens from a position on.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, Request};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    /// let reply = session.generate(Request::new(Conversation::new().user("Once upon a time")))?;
+    /// let map = reply.prompt_map().expect("the prompt is a conversation");
+    /// assert!(map.text_at(1, 100).ends_with("upon a time"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
     pub fn text_at(&self, position: u32, count: usize) -> String {
         let tokens = self.tokens.iter().skip(position as usize).take(count);
         let bytes: Vec<u8> = tokens.flat_map(|id| self.token_bytes(*id)).collect();

@@ -73,7 +73,7 @@ fn seconds(text: &str) -> Option<f64> {
             };
         rest = &rest[letters..];
     }
-    (!text.is_empty()).then_some(sign * total)
+    (!text.trim_start_matches('-').is_empty()).then_some(sign * total)
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::output::print_json;
-use agent::{Agent, AgentSetup, ServedAgentModel};
+use agent::{AgentSetup, LaunchedAgent, ServedAgentModel};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Agent that is to use the server.
+    /// LaunchedAgent that is to use the server.
     #[arg(value_name = "AGENT", value_enum)]
-    agent: Agent,
+    agent: LaunchedAgent,
     /// Address of the server.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     url: String,

@@ -3,66 +3,14 @@
 //! GBNF describes characters, and Lark lexemes: of several lexemes that begin alike, a lexer takes the longest. So a
 //! grammar that is not recursive becomes one regular expression, and in any other each lexeme is one character.
 
+mod grammar;
 mod parse;
 mod write;
 
 use girih_tensor::Result;
 
+pub(crate) use grammar::WrittenGbnf;
 use write::written;
-
-/// The maximum number of rules.
-const MAX_RULES: usize = 1024;
-
-/// The maximum nesting of brackets.
-const MAX_DEPTH: usize = 64;
-
-/// The maximum number of characters, classes, names and brackets.
-const MAX_PIECES: usize = 16_384;
-
-/// The maximum count of a repetition, that of llama.cpp.
-const MAX_REPETITIONS: u32 = 2000;
-
-/// A grammar.
-#[derive(Debug)]
-struct GbnfGrammar {
-    rules: Vec<Alternatives>,
-    /// The number of the rule `root`.
-    root: usize,
-}
-
-/// Sequences of which a text is one.
-type Alternatives = Vec<Vec<Item>>;
-
-/// A piece that is repeated.
-#[derive(Debug)]
-struct Item {
-    piece: Piece,
-    min: u32,
-    /// `None` without a maximum.
-    max: Option<u32>,
-}
-
-/// A piece of a sequence.
-#[derive(Debug)]
-enum Piece {
-    /// These characters in order.
-    Text(String),
-    /// One character of these ranges, or of no one of them.
-    Class { is_negated: bool, ranges: Vec<(char, char)> },
-    /// What this rule describes.
-    Rule(usize),
-    /// What these alternatives describe.
-    Group(Alternatives),
-}
-
-/// What a grammar is written as.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WrittenGbnf {
-    /// A regular expression, in the syntax of the crate `regex`.
-    Pattern(String),
-    /// A grammar in llguidance's variant of Lark.
-    Lark(String),
-}
 
 /// Reads a grammar, and writes it in the form that describes the same texts.
 ///

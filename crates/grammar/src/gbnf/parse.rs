@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use girih_tensor::{Error, Result};
 
-use super::{Alternatives, GbnfGrammar, Item, MAX_DEPTH, MAX_PIECES, MAX_REPETITIONS, MAX_RULES, Piece};
+use super::grammar::{
+    Alternatives, GbnfGrammar, GbnfItem, GbnfPiece, MAX_DEPTH, MAX_PIECES, MAX_REPETITIONS, MAX_RULES,
+};
 use crate::limits::{MAX_TEXT_BYTES, check_bytes, refused};
 
 /// Reads a grammar.
@@ -13,7 +15,7 @@ use crate::limits::{MAX_TEXT_BYTES, check_bytes, refused};
 /// Names the line and what is wrong.
 pub(super) fn grammar(text: &str) -> Result<GbnfGrammar> {
     check_bytes("grammar", text, MAX_TEXT_BYTES)?;
-    let mut reader = Reader { chars: text.chars().collect(), ..Reader::default() };
+    let mut reader = GbnfReader { chars: text.chars().collect(), ..GbnfReader::default() };
     reader.space(true);
     while reader.peek().is_some() {
         reader.rule()?;
@@ -35,7 +37,7 @@ pub(super) fn grammar(text: &str) -> Result<GbnfGrammar> {
 
 /// A grammar on its way from text.
 #[derive(Default)]
-struct Reader {
+struct GbnfReader {
     chars: Vec<char>,
     at: usize,
     depth: usize,
@@ -47,7 +49,7 @@ struct Reader {
     uses: Vec<(String, usize)>,
 }
 
-impl Reader {
+impl GbnfReader {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -141,8 +143,8 @@ impl Reader {
         Ok(all)
     }
 
-    fn sequence(&mut self, is_nested: bool) -> Result<Vec<Item>> {
-        let mut items: Vec<Item> = Vec::new();
+    fn sequence(&mut self, is_nested: bool) -> Result<Vec<GbnfItem>> {
+        let mut items: Vec<GbnfItem> = Vec::new();
         while let Some(c) = self.peek() {
             let (min, max) = match c {
                 '*' => (0, None),
@@ -151,7 +153,7 @@ impl Reader {
                 '{' => (0, None),
                 _ => {
                     let Some(piece) = self.piece(c)? else { break };
-                    items.push(Item { piece, min: 1, max: Some(1) });
+                    items.push(GbnfItem { piece, min: 1, max: Some(1) });
                     self.space(is_nested);
                     continue;
                 }
@@ -162,10 +164,10 @@ impl Reader {
                 return Err(self.wrong(format!("nothing stands before {c}")));
             };
             let piece = match last {
-                Item { piece, min: 1, max: Some(1) } => piece,
-                repeated => Piece::Group(vec![vec![repeated]]),
+                GbnfItem { piece, min: 1, max: Some(1) } => piece,
+                repeated => GbnfPiece::Group(vec![vec![repeated]]),
             };
-            items.push(Item { piece, min, max });
+            items.push(GbnfItem { piece, min, max });
             self.space(is_nested);
         }
         Ok(items)
@@ -207,17 +209,17 @@ impl Reader {
     }
 
     /// The piece that begins with `c`; `None` if none does.
-    fn piece(&mut self, c: char) -> Result<Option<Piece>> {
+    fn piece(&mut self, c: char) -> Result<Option<GbnfPiece>> {
         let piece = match c {
             '"' => self.text()?,
             '[' => self.class()?,
             '(' => self.group()?,
             '.' => {
                 self.at += 1;
-                Piece::Class { is_negated: true, ranges: Vec::new() }
+                GbnfPiece::Class { is_negated: true, ranges: Vec::new() }
             }
             '<' | '!' => return Err(self.wrong("tokens by name or number are not supported")),
-            c if is_name_character(c) => Piece::Rule(self.name()?),
+            c if is_name_character(c) => GbnfPiece::Rule(self.name()?),
             _ => return Ok(None),
         };
         self.count(1)?;
@@ -232,7 +234,7 @@ impl Reader {
         Err(self.wrong(format!("the grammar has more than {MAX_PIECES} characters, classes and names")))
     }
 
-    fn text(&mut self) -> Result<Piece> {
+    fn text(&mut self) -> Result<GbnfPiece> {
         self.at += 1;
         let mut text = String::new();
         while !self.takes('"') {
@@ -242,10 +244,10 @@ impl Reader {
             text.push(self.character()?);
             self.count(1)?;
         }
-        Ok(Piece::Text(text))
+        Ok(GbnfPiece::Text(text))
     }
 
-    fn class(&mut self) -> Result<Piece> {
+    fn class(&mut self) -> Result<GbnfPiece> {
         self.at += 1;
         let is_negated = self.takes('^');
         let mut ranges = Vec::new();
@@ -270,10 +272,10 @@ impl Reader {
         if ranges.is_empty() && !is_negated {
             return Err(self.wrong("a class in brackets has no characters"));
         }
-        Ok(Piece::Class { is_negated, ranges })
+        Ok(GbnfPiece::Class { is_negated, ranges })
     }
 
-    fn group(&mut self) -> Result<Piece> {
+    fn group(&mut self) -> Result<GbnfPiece> {
         self.at += 1;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -285,7 +287,7 @@ impl Reader {
             return Err(self.wrong("a bracket ( does not end"));
         }
         self.depth -= 1;
-        Ok(Piece::Group(alternatives))
+        Ok(GbnfPiece::Group(alternatives))
     }
 
     /// A character of a text or a class, which may be escaped.

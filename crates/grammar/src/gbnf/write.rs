@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{Alternatives, GbnfGrammar, Item, Piece, WrittenGbnf};
+use super::grammar::{Alternatives, GbnfGrammar, GbnfItem, GbnfPiece, WrittenGbnf};
 use crate::limits::MAX_PATTERN_BYTES;
 use crate::pattern::check_pattern;
 
 /// Writes a grammar: as an expression if it is not recursive and the expression is small enough.
 pub(super) fn written(grammar: &GbnfGrammar) -> WrittenGbnf {
     if !is_recursive(grammar) {
-        let mut pattern = Pattern { grammar, out: String::new() };
+        let mut pattern = PatternWriter { grammar, out: String::new() };
         pattern.alternatives(&grammar.rules[grammar.root]);
         if check_pattern(&pattern.out).is_ok() {
             return WrittenGbnf::Pattern(pattern.out);
@@ -46,9 +46,9 @@ fn rules_in(alternatives: &Alternatives) -> Vec<usize> {
     let mut rules = Vec::new();
     for item in alternatives.iter().flatten() {
         match &item.piece {
-            Piece::Rule(number) => rules.push(*number),
-            Piece::Group(inner) => rules.extend(rules_in(inner)),
-            Piece::Text(_) | Piece::Class { .. } => {}
+            GbnfPiece::Rule(number) => rules.push(*number),
+            GbnfPiece::Group(inner) => rules.extend(rules_in(inner)),
+            GbnfPiece::Text(_) | GbnfPiece::Class { .. } => {}
         }
     }
     rules
@@ -74,12 +74,12 @@ fn character(c: char) -> String {
 }
 
 /// An expression on its way.
-struct Pattern<'a> {
+struct PatternWriter<'a> {
     grammar: &'a GbnfGrammar,
     out: String,
 }
 
-impl Pattern<'_> {
+impl PatternWriter<'_> {
     /// Whether the expression is too long already; rules that stand in others several times multiply.
     fn is_full(&self) -> bool {
         self.out.len() > MAX_PATTERN_BYTES
@@ -99,20 +99,20 @@ impl Pattern<'_> {
         }
     }
 
-    fn item(&mut self, item: &Item) {
+    fn item(&mut self, item: &GbnfItem) {
         let repeats = (item.min, item.max) != (1, Some(1));
-        let is_open = repeats || matches!(item.piece, Piece::Rule(_) | Piece::Group(_));
+        let is_open = repeats || matches!(item.piece, GbnfPiece::Rule(_) | GbnfPiece::Group(_));
         if is_open {
             self.out.push_str("(?:");
         }
         match &item.piece {
-            Piece::Text(text) => text.chars().for_each(|c| self.out.push_str(&character(c))),
-            Piece::Class { is_negated, ranges } => self.out.push_str(&class(*is_negated, ranges)),
-            Piece::Rule(number) => {
+            GbnfPiece::Text(text) => text.chars().for_each(|c| self.out.push_str(&character(c))),
+            GbnfPiece::Class { is_negated, ranges } => self.out.push_str(&class(*is_negated, ranges)),
+            GbnfPiece::Rule(number) => {
                 let grammar = self.grammar;
                 self.alternatives(&grammar.rules[*number]);
             }
-            Piece::Group(inner) => self.alternatives(inner),
+            GbnfPiece::Group(inner) => self.alternatives(inner),
         }
         if is_open {
             self.out.push(')');
@@ -124,7 +124,7 @@ impl Pattern<'_> {
 }
 
 /// What follows an item that is repeated.
-fn counts(item: &Item) -> String {
+fn counts(item: &GbnfItem) -> String {
     match (item.min, item.max) {
         (0, None) => "*".to_owned(),
         (1, None) => "+".to_owned(),
@@ -147,7 +147,7 @@ fn lark(grammar: &GbnfGrammar) -> String {
 
 /// Writes alternatives, in brackets if they stand in a sequence.
 fn lark_alternatives(alternatives: &Alternatives, out: &mut String, in_sequence: bool) {
-    let full: Vec<&Vec<Item>> = alternatives.iter().filter(|sequence| !is_blank(sequence)).collect();
+    let full: Vec<&Vec<GbnfItem>> = alternatives.iter().filter(|sequence| !is_blank(sequence)).collect();
     if full.is_empty() {
         out.push_str("\"\"");
         return;
@@ -177,33 +177,33 @@ fn lark_alternatives(alternatives: &Alternatives, out: &mut String, in_sequence:
 }
 
 /// Whether a sequence has no characters.
-fn is_blank(sequence: &[Item]) -> bool {
+fn is_blank(sequence: &[GbnfItem]) -> bool {
     sequence.iter().all(|item| match &item.piece {
-        Piece::Text(text) => text.is_empty(),
-        Piece::Group(inner) => inner.iter().all(|sequence| is_blank(sequence)),
-        Piece::Class { .. } | Piece::Rule(_) => item.max == Some(0),
+        GbnfPiece::Text(text) => text.is_empty(),
+        GbnfPiece::Group(inner) => inner.iter().all(|sequence| is_blank(sequence)),
+        GbnfPiece::Class { .. } | GbnfPiece::Rule(_) => item.max == Some(0),
     })
 }
 
-fn lark_item(item: &Item, out: &mut String) {
+fn lark_item(item: &GbnfItem, out: &mut String) {
     let repeats = (item.min, item.max) != (1, Some(1));
-    let is_bracketed = repeats && !matches!(item.piece, Piece::Rule(_) | Piece::Class { .. });
+    let is_bracketed = repeats && !matches!(item.piece, GbnfPiece::Rule(_) | GbnfPiece::Class { .. });
     if is_bracketed {
         out.push('(');
     }
     match &item.piece {
-        Piece::Text(text) if text.is_empty() => out.push_str("\"\""),
-        Piece::Text(text) => {
+        GbnfPiece::Text(text) if text.is_empty() => out.push_str("\"\""),
+        GbnfPiece::Text(text) => {
             let lexemes: Vec<String> = text.chars().map(|c| format!("/{}/", character(c))).collect();
             out.push_str(&lexemes.join(" "));
         }
-        Piece::Class { is_negated, ranges } => {
+        GbnfPiece::Class { is_negated, ranges } => {
             let _ = write!(out, "/{}/", class(*is_negated, ranges));
         }
-        Piece::Rule(number) => {
+        GbnfPiece::Rule(number) => {
             let _ = write!(out, "r{number}");
         }
-        Piece::Group(inner) => lark_alternatives(inner, out, true),
+        GbnfPiece::Group(inner) => lark_alternatives(inner, out, true),
     }
     if is_bracketed {
         out.push(')');

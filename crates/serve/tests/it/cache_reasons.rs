@@ -84,8 +84,8 @@ fn a_miss_says_where_the_prompt_differs_from_the_nearest_one_of_its_tenant() {
 #[test]
 fn texts_of_prompts_are_told_only_if_they_are_logged() {
     let server = server(false);
-    ask(&server, "first-key", &conversation("Be kind.", "a"), json!({}));
-    ask(&server, "first-key", &conversation("Be kind.", "b"), json!({}));
+    ask(&server, "first-key", &conversation("Be kind.", "and a dog."), json!({}));
+    ask(&server, "first-key", &conversation("Be kind.", "and a bird."), json!({}));
     let own = reports(&server, "first-key");
     assert_eq!((&own[0]["reason"], &own[0]["text"]), (&json!("differs"), &Value::Null));
     assert_eq!(reports(&server, "second-key"), json!([]));

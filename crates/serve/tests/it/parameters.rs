@@ -327,6 +327,22 @@ fn the_documentation_lists_what_has_no_effect() {
 }
 
 #[test]
+fn the_tests_that_the_page_of_complaints_names_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/complaints.md")).unwrap();
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && line.contains("::")).collect();
+    assert!(rows.len() >= 20, "{}", rows.len());
+    for row in rows {
+        for test in row.split('`').filter(|text| text.starts_with("crates/") && text.contains("::")) {
+            let (file, name) = test.split_once("::").unwrap();
+            let source =
+                std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(source.contains(&format!("fn {name}(")), "{test}");
+        }
+    }
+}
+
+#[test]
 fn what_the_documentation_says_is_refused_is_refused_by_name() {
     let page = include_str!("../../../../docs/server.md");
     let (_, section) = page.split_once("## What is refused").unwrap();

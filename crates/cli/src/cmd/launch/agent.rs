@@ -5,7 +5,7 @@ use serde_json::json;
 
 /// An agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Agent {
+pub enum LaunchedAgent {
     /// Claude Code (code.claude.com/docs/en/llm-gateway)
     Claude,
     /// Codex (developers.openai.com/codex/config-advanced)
@@ -38,15 +38,15 @@ pub struct AgentSetup {
     pub arguments: Vec<String>,
 }
 
-impl Agent {
+impl LaunchedAgent {
     /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Agent::Claude => "Claude Code",
-            Agent::Codex => "Codex",
-            Agent::Opencode => "OpenCode",
-            Agent::Aider => "aider",
-            Agent::Qwen => "Qwen Code",
+            LaunchedAgent::Claude => "Claude Code",
+            LaunchedAgent::Codex => "Codex",
+            LaunchedAgent::Opencode => "OpenCode",
+            LaunchedAgent::Aider => "aider",
+            LaunchedAgent::Qwen => "Qwen Code",
         }
     }
 
@@ -54,8 +54,10 @@ impl Agent {
     /// others are held to half of its context.
     pub fn context(self) -> u64 {
         match self {
-            Agent::Claude => 32_768,
-            Agent::Codex | Agent::Opencode | Agent::Qwen | Agent::Aider => 16_384,
+            LaunchedAgent::Claude => 32_768,
+            LaunchedAgent::Codex | LaunchedAgent::Opencode | LaunchedAgent::Qwen | LaunchedAgent::Aider => {
+                16_384
+            }
         }
     }
 
@@ -64,7 +66,7 @@ impl Agent {
         let ServedAgentModel { name, context } = model;
         let (base, key) = (format!("{url}/v1"), key.to_owned());
         match self {
-            Agent::Claude => AgentSetup {
+            LaunchedAgent::Claude => AgentSetup {
                 program: "claude",
                 variables: vec![
                     ("ANTHROPIC_BASE_URL", url.to_owned()),
@@ -78,7 +80,7 @@ impl Agent {
                 ],
                 arguments: Vec::new(),
             },
-            Agent::Codex => {
+            LaunchedAgent::Codex => {
                 // A JSON text is a basic string of TOML.
                 let text = |value: &str| json!(value).to_string();
                 let provider = format!(
@@ -97,7 +99,7 @@ impl Agent {
                     arguments: settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect(),
                 }
             }
-            Agent::Opencode => {
+            LaunchedAgent::Opencode => {
                 let limits = json!({"context": context, "output": context / 4});
                 let models = json!({name: {"name": name, "limit": limits}});
                 let provider = json!({
@@ -113,12 +115,12 @@ impl Agent {
                     arguments: Vec::new(),
                 }
             }
-            Agent::Aider => AgentSetup {
+            LaunchedAgent::Aider => AgentSetup {
                 program: "aider",
                 variables: vec![("OPENAI_API_BASE", base), ("OPENAI_API_KEY", key)],
                 arguments: vec!["--model".to_owned(), format!("openai/{name}")],
             },
-            Agent::Qwen => AgentSetup {
+            LaunchedAgent::Qwen => AgentSetup {
                 program: "qwen",
                 variables: vec![
                     ("OPENAI_BASE_URL", base),
@@ -138,15 +140,15 @@ mod tests {
     #[test]
     fn settings_name_the_server_and_the_model() {
         let model = ServedAgentModel { name: "org/m\"".to_owned(), context: 40_000 };
-        for agent in Agent::value_variants() {
+        for agent in LaunchedAgent::value_variants() {
             let AgentSetup { program, variables, arguments } =
                 agent.setup("http://127.0.0.1:8080", "k", &model);
             let all = format!("{program} {variables:?} {arguments:?}");
             assert!(all.contains("127.0.0.1:8080") && all.contains("org/m"), "{all}");
         }
-        let codex = Agent::Codex.setup("http://h", "k", &model).arguments;
+        let codex = LaunchedAgent::Codex.setup("http://h", "k", &model).arguments;
         assert_eq!(codex[..2], ["-c".to_owned(), r#"model="org/m\"""#.to_owned()]);
-        let opencode = Agent::Opencode.setup("http://h", "k", &model).variables;
+        let opencode = LaunchedAgent::Opencode.setup("http://h", "k", &model).variables;
         let config: serde_json::Value = serde_json::from_str(&opencode[0].1).unwrap();
         assert_eq!(config["provider"]["girih"]["models"]["org/m\""]["limit"]["context"], 40_000);
     }

@@ -1,20 +1,18 @@
 //! The body of `/v1/chat/completions`, and what it asks for.
 
-use std::collections::HashMap;
-
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::asked_thinking::{AskedThinking, ReasoningBody, ThinkSwitch, ThinkingBody};
-use super::functions::{AskedTools, CallWireForm, FunctionChoice};
+use super::functions::{AskedTools, CallWireForm, FunctionChoice, NamedTools};
 use super::messages::{ChatMessage, continues_last, template_messages};
 use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
+use super::tool_choice::{ToolBody, ToolChoiceBody, ToolFunction, checked_choice};
 use crate::api::reply_form::{
-    check_grammar, check_tools, continued_call, no_room_for_calls, no_tools, objects_of, schema_text,
-    top_logprobs,
+    check_grammar, continued_call, no_room_for_calls, objects_of, schema_text, top_logprobs,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -77,26 +75,6 @@ request_body! {
     }
 }
 
-/// A tool, as `girih::Tool` reads it.
-#[derive(ToSchema)]
-#[allow(dead_code)] // describes what is passed on as it is
-pub struct ToolBody {
-    #[schema(rename = "type")]
-    kind: FunctionType,
-    function: ToolFunction,
-}
-
-/// The function of a tool.
-#[derive(ToSchema)]
-#[allow(dead_code)] // describes what is passed on as it is
-pub struct ToolFunction {
-    #[schema(pattern = "^[A-Za-z0-9_.:/-]{1,128}$")]
-    name: String,
-    description: Option<String>,
-    /// A JSON Schema of an object.
-    parameters: Option<HashMap<String, Value>>,
-}
-
 /// What the reply must be.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(remote = "Self", tag = "type", rename_all = "snake_case")]
@@ -127,54 +105,6 @@ pub struct NamedSchema {
     pub strict: Option<bool>,
 }
 
-/// Whether the model may, must or must not call a tool.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "must be none, auto, required, or an object that names a function")]
-pub enum ToolChoiceBody {
-    /// `none`, `auto` or `required`.
-    Mode(ToolMode),
-    /// This tool.
-    Named(NamedTool),
-}
-
-/// Whether the model calls a tool.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // OpenAI's words
-pub enum ToolMode {
-    None,
-    Auto,
-    Required,
-}
-
-/// The tool that the model must call.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
-#[allow(dead_code)] // the type has one value
-pub struct NamedTool {
-    /// `function`.
-    #[serde(rename = "type")]
-    pub kind: FunctionType,
-    /// The tool.
-    pub function: NamedFunction,
-}
-
-/// The type of a tool.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // OpenAI's word
-pub enum FunctionType {
-    Function,
-}
-
-/// The name of a tool.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct NamedFunction {
-    /// The name.
-    pub name: String,
-}
-
 impl ChatRequest {
     /// What the body asks for.
     ///
@@ -182,7 +112,7 @@ impl ChatRequest {
     /// When a parameter is outside its range, or contradicts another one.
     pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
         let shared = self.generation()?;
-        let AskedTools { tools, choice, form } = self.asked_tools()?;
+        let AskedTools { tools, choice, form } = self.named_tools().asked()?;
         let tool_choice = checked_choice(tools.as_deref(), choice.as_ref())
             .map_err(|error| if form == CallWireForm::Function { error.of_functions() } else { error })?;
         let grammar = self.grammar(shared.grammar.clone(), tools.is_some())?;
@@ -222,6 +152,20 @@ impl ChatRequest {
             verbosity: self.verbosity.clone(),
             ..shared
         })
+    }
+
+    fn named_tools(&self) -> NamedTools<'_> {
+        NamedTools {
+            tools: self.tools.as_ref(),
+            tool_choice: self.tool_choice.as_ref(),
+            functions: self.functions.as_ref(),
+            function_call: self.function_call.as_ref(),
+        }
+    }
+
+    /// The form of calls in the reply.
+    pub fn call_form(&self) -> CallWireForm {
+        self.named_tools().form()
     }
 
     fn asked_thinking(&self) -> AskedThinking<'_> {
@@ -266,24 +210,4 @@ impl ChatRequest {
     }
 }
 
-/// Whether the reply must be a call of one of these tools.
-///
-/// # Errors
-/// When a tool has another form, or the choice has none to choose from.
-fn checked_choice(tools: Option<&[Value]>, choice: Option<&ToolChoiceBody>) -> Result<ToolChoice, ApiError> {
-    let count = tools.map_or(0, <[Value]>::len);
-    if let Some(tools) = tools {
-        check_tools(tools)?;
-    }
-    let choice = match choice {
-        None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => return Ok(ToolChoice::Auto),
-        Some(ToolChoiceBody::Mode(ToolMode::Required)) => ToolChoice::Required,
-        Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
-    };
-    if count == 0 {
-        return Err(no_tools());
-    }
-    Ok(choice)
-}
-
-from_json_object!(ResponseFormat, NamedSchema, NamedTool, NamedFunction);
+from_json_object!(ResponseFormat, NamedSchema);

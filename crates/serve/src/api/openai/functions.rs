@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::chat_request::{ChatRequest, FunctionType, NamedFunction, NamedTool, ToolChoiceBody, ToolMode};
+use super::tool_choice::{FunctionType, NamedFunction, NamedTool, ToolChoiceBody, ToolMode};
 use crate::error::ApiError;
 
 /// Whether the model may or must call a function.
@@ -46,46 +46,55 @@ pub struct AskedTools {
     pub form: CallWireForm,
 }
 
-impl ChatRequest {
+/// What a request says of tools, under both names.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedTools<'a> {
+    /// `tools`.
+    pub tools: Option<&'a Vec<Value>>,
+    /// `tool_choice`.
+    pub tool_choice: Option<&'a ToolChoiceBody>,
+    /// `functions`.
+    pub functions: Option<&'a Vec<Value>>,
+    /// `function_call`.
+    pub function_call: Option<&'a FunctionChoice>,
+}
+
+impl NamedTools<'_> {
     /// The tools that the request has.
     ///
     /// # Errors
     /// When it has both names, or a choice without what it chooses from.
-    pub fn asked_tools(&self) -> Result<AskedTools, ApiError> {
-        let Some(functions) = &self.functions else {
+    pub fn asked(&self) -> Result<AskedTools, ApiError> {
+        let Some(functions) = self.functions else {
             if self.function_call.is_some() {
                 let message = "function_call needs functions; send them, or tools and tool_choice";
                 return Err(ApiError::invalid("function_call", message));
             }
-            return Ok(self.with_choice(self.tools.clone(), self.tool_choice.clone(), CallWireForm::Tools));
+            return Ok(self.with_choice(self.tools.cloned(), self.tool_choice.cloned()));
         };
         if self.tools.is_some() || self.tool_choice.is_some() {
             let message = "functions is set beside tools or tool_choice; omit it";
             return Err(ApiError::invalid("functions", message));
         }
         let tools = functions.iter().map(|function| json!({"type": "function", "function": function}));
-        let choice = self.function_call.as_ref().map(|choice| match choice {
+        let choice = self.function_call.map(|choice| match choice {
             FunctionChoice::Mode(FunctionMode::None) => ToolChoiceBody::Mode(ToolMode::None),
             FunctionChoice::Mode(FunctionMode::Auto) => ToolChoiceBody::Mode(ToolMode::Auto),
             FunctionChoice::Named(function) => {
                 ToolChoiceBody::Named(NamedTool { kind: FunctionType::Function, function: function.clone() })
             }
         });
-        Ok(self.with_choice(Some(tools.collect()), choice, CallWireForm::Function))
+        Ok(self.with_choice(Some(tools.collect()), choice))
     }
 
-    fn with_choice(
-        &self,
-        tools: Option<Vec<Value>>,
-        choice: Option<ToolChoiceBody>,
-        form: CallWireForm,
-    ) -> AskedTools {
+    fn with_choice(&self, tools: Option<Vec<Value>>, choice: Option<ToolChoiceBody>) -> AskedTools {
         let calls_none = matches!(choice, Some(ToolChoiceBody::Mode(ToolMode::None)));
-        AskedTools { tools: tools.filter(|tools| !tools.is_empty() && !calls_none), choice, form }
+        let tools = tools.filter(|tools| !tools.is_empty() && !calls_none);
+        AskedTools { tools, choice, form: self.form() }
     }
 
     /// The form of calls in the reply.
-    pub fn call_form(&self) -> CallWireForm {
+    pub fn form(&self) -> CallWireForm {
         if self.functions.is_some() { CallWireForm::Function } else { CallWireForm::Tools }
     }
 }

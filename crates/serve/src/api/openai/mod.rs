@@ -17,6 +17,7 @@ pub mod reply_head;
 pub mod responses;
 pub mod template_variables;
 pub mod tokenize;
+pub mod tool_choice;
 pub mod usage;
 
 use std::sync::Arc;

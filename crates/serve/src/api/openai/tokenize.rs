@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::chat_request::ToolBody;
 use super::messages::{ChatMessage, continues_last, template_messages};
 use super::template_variables::checked_variables;
+use super::tool_choice::ToolBody;
 use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};

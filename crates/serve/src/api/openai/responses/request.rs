@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::input::{ResponsesInput, template_messages};
-use crate::api::openai::chat_request::{FunctionType, ToolMode};
 use crate::api::openai::parameters::StreamOptions;
+use crate::api::openai::tool_choice::{FunctionType, ToolMode};
 use crate::api::reasons::CACHE;
 use crate::api::reply_form::{
     check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, objects_of, schema_grammar,

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use super::request::{
     FunctionTool, ReasoningConfig, ResponsesRequest, ResponsesToolChoice, TextConfig, TextFormat,
 };
-use crate::api::openai::chat_request::ToolMode;
 use crate::api::openai::logprobs::TokenLogprob;
+use crate::api::openai::tool_choice::ToolMode;
 use crate::calendar::since_1970;
 use crate::generation::{FinishReason, Generation, TokenUsage};
 use crate::request_id::new_id;
