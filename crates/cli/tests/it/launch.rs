@@ -105,7 +105,7 @@ fn the_models_of_a_folder_are_served_and_loaded_on_request() {
     assert_eq!(server.post("/v1/completions", &body)["choices"][0]["text"], ", there was a");
     assert_eq!(ids("/api/ps").len(), 1);
     let said = server.end_by(rustix::process::Signal::TERM).1;
-    assert!(said.contains("left out: ") && said.contains("no_such_family"), "{said}");
+    assert!(said.contains("left out: ") && said.contains("models/unknown"), "{said}");
     home.write("empty/notes.txt", "");
     girih(&["serve", "--models", name(&home.file("empty"))]).fails(2, "has no model that can be served");
     girih(&["serve", "--models", "/no/such/folder"]).fails(1, "/no/such/folder");

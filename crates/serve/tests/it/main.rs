@@ -8,6 +8,7 @@ mod chat;
 mod client;
 mod completions;
 mod connections;
+mod documented_parameters;
 mod draw;
 mod embeddings;
 mod ends;
