@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import openapi_spec_validator
 import pytest
 from conftest import ROOT, Server
 
@@ -44,3 +45,8 @@ def test_replies_are_as_described(server: Server):
     command = [program, "--config-file", CONFIG, "run", server.url + "/openapi.json", "--no-color"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr
+
+
+def test_the_description_is_valid(server: Server):
+    """By openapi-spec-validator: descriptions of responses, references, and the types of all parts."""
+    openapi_spec_validator.validate(json.loads(server.get("/openapi.json")[1]))

@@ -238,7 +238,7 @@ pub struct GrammarArgs {
     /// Make the reply a text that this regular expression matches as a whole.
     #[arg(long, value_name = "PATTERN", group = "structured_output", allow_hyphen_values = true)]
     pub regex: Option<String>,
-    /// Make the reply a text of this context-free grammar, in Lark's syntax (not GBNF).
+    /// Make the reply a text of this context-free grammar, in the syntax of Lark or of llama.cpp (GBNF).
     #[arg(long, value_name = "FILE", group = "structured_output")]
     pub grammar: Option<PathBuf>,
 }
@@ -252,7 +252,7 @@ impl GrammarArgs {
         let text = |path: &PathBuf| text_file(path, DESCRIPTION_BYTES);
         Ok(match self {
             GrammarArgs { schema: Some(path), .. } => Some(Grammar::JsonSchema(json_text(path)?)),
-            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(text(path)?)),
+            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::of_text(text(path)?)),
             GrammarArgs { regex: Some(pattern), .. } => Some(Grammar::Regex(pattern.clone())),
             GrammarArgs { json_object: true, .. } => Some(Grammar::JsonObject),
             _ => None,

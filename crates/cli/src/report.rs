@@ -95,6 +95,7 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
         Stop::Context => json!("context"),
         Stop::Complete => json!("complete"),
         Stop::Cancelled => json!("cancelled"),
+        Stop::Repetition => json!("repetition"),
         Stop::Deadline => json!("deadline"),
     };
     let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();

@@ -135,6 +135,7 @@ pub fn sampling(args: &SamplingArgs, model: &Model) -> Sampling {
         repetition_penalty: args.repetition_penalty.unwrap_or(default.repetition_penalty),
         presence_penalty: args.presence_penalty,
         frequency_penalty: args.frequency_penalty,
+        penalty_range: default.penalty_range,
         bias: args.logit_bias.clone(),
         seed: args.seed,
         typical_p: args.shape.typical_p,

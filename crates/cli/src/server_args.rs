@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use girih_serve::ServeOptions;
+use girih::RepetitionRule;
 use girih_serve::access::ApiKeys;
 use girih_serve::observe::{AccessLog, MetricsCompat, TraceCollector};
 use girih_serve::parameters::UnknownParameters;
+use girih_serve::{ReplyRules, ServeOptions};
 
 use crate::error::Result;
 use crate::output::print_note;
@@ -46,6 +47,17 @@ pub struct ServerArgs {
     /// What happens to a request with a parameter that girih does not know.
     #[arg(long, value_name = "WHAT", value_enum, default_value = "refuse")]
     unknown_parameters: UnknownName,
+    /// Keep lines that begin with x-anthropic-billing-header: in system prompts of /v1/messages, which differ in
+    /// each request and so keep prompts from being cached.
+    #[arg(long)]
+    keep_header_lines: bool,
+    /// End a model's thinking after this number of tokens, in the model's own form, so that its answer begins; a request
+    /// may ask for less.
+    #[arg(long, value_name = "TOKENS")]
+    thinking_budget: Option<u32>,
+    /// End a reply whose last TOKENS × TIMES tokens repeat the same TOKENS or fewer; 64:8 is a good value.
+    #[arg(long, value_name = "TOKENS:TIMES", value_parser = repetition)]
+    stop_loops: Option<RepetitionRule>,
     /// Run without the sandbox (Landlock and seccomp), which restricts files, sockets and processes.
     #[arg(long)]
     no_sandbox: bool,
@@ -80,6 +92,16 @@ enum UnknownName {
     Warn,
 }
 
+/// Reads `TOKENS:TIMES`.
+fn repetition(text: &str) -> std::result::Result<RepetitionRule, String> {
+    let numbers =
+        text.split_once(':').and_then(|(tokens, times)| Some((tokens.parse().ok()?, times.parse().ok()?)));
+    let (tokens, times) = numbers.ok_or("it must be TOKENS:TIMES, such as 64:8")?;
+    let rule = RepetitionRule { tokens, times };
+    rule.check().map_err(|error| error.to_string())?;
+    Ok(rule)
+}
+
 impl ServerArgs {
     /// `options` with these.
     ///
@@ -99,6 +121,8 @@ impl ServerArgs {
                 UnknownName::Refuse => UnknownParameters::Refuse,
                 UnknownName::Warn => UnknownParameters::Warn,
             },
+            keeps_header_lines: self.keep_header_lines,
+            reply_rules: ReplyRules { max_thinking: self.thinking_budget, repetition: self.stop_loops },
             notice: |sentence| print_note(sentence),
             collector: self.otlp.as_deref().map(TraceCollector::at).transpose()?,
             ..options

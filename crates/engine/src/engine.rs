@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use girih_graph::backend::{Range32, Unwatched};
 use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, StateKind, Watch};
 
-use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
+use crate::cache::{BegunSequence, PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
 use crate::choose::{RequestOutcome, StepOutcome, read_rows, read_rows_in_range};
 use crate::draft::{DraftSource, RowsWatch, measured};
@@ -771,10 +771,10 @@ fn begin(
     };
     // A sequence shares all but its last key at most.
     let count = scheduler.prompt_output(live.id()).map_or(live.tokens.len(), |first| first as usize + 1);
-    let (sequence, cached) = cache.begin_within(&live.keys(count), rules);
-    live.begin(cached);
-    scheduler.begin(live.id(), cached, live.tokens.len() as u32);
-    sequence
+    let BegunSequence { id, shared, nearest } = cache.begin_reporting(&live.keys(count), rules);
+    live.begin(shared, nearest);
+    scheduler.begin(live.id(), shared, live.tokens.len() as u32);
+    id
 }
 
 fn refused(sentence: impl Into<String>) -> Error {

@@ -44,6 +44,12 @@ pub trait Constraint: Send {
     /// When the constraint cannot decide.
     fn mask(&mut self, allowed: &mut [bool]) -> Result<()>;
 
+    /// Whether every token may come next; then [`Constraint::mask`] is not called, and the request needs no whole
+    /// row of logits for it. Default false.
+    fn allows_all(&self) -> bool {
+        false
+    }
+
     /// Receives each chosen token, stop tokens included, in order.
     ///
     /// # Errors

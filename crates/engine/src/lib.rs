@@ -49,6 +49,7 @@ mod overflow;
 mod pace;
 mod position_key;
 mod prompt_content;
+mod repetition;
 mod request;
 mod result_rows;
 pub mod sample;
@@ -60,6 +61,7 @@ mod step_costs;
 mod step_inputs;
 pub mod text;
 
+pub use cache::NearestPrompt;
 pub use draft::{DraftModel, DraftSource, HiddenNames, MtpModel, PromptLookup};
 pub use encoder::{Encoder, EncoderInput};
 pub use engine::Engine;
@@ -68,8 +70,9 @@ pub use hooks::{Constraint, DraftQuery, Drafter, HiddenRows, Hooks};
 pub use overflow::Overflow;
 pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
+pub use repetition::RepetitionRule;
 pub use request::{
-    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
+    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops, TokenRate,
     TokenRequest,
 };
 pub use sampling::{Dry, Sampling};

@@ -4,18 +4,20 @@ use std::time::{Duration, Instant};
 
 use girih_graph::backend::Range32;
 
+use crate::cache::NearestPrompt;
 use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
 use crate::position_key::PositionKey;
 use crate::prompt_content::{PromptContent, StepContent};
+use crate::repetition::RepetitionFinder;
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, SamplerState, logprobs, pick_from, pick_next, refuse_nan};
 use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{
-    DraftQuery, Error, ErrorKind, EventKind, HiddenRows, Hooks, RequestEvent, RequestId, Result, Stats,
-    StepCosts, Stop, TokenRequest,
+    DraftQuery, Error, ErrorKind, EventKind, HiddenRows, Hooks, RequestEvent, RequestId, Result, Sampling,
+    Stats, StepCosts, Stop, TokenRequest,
 };
 
 /// A submitted request, its reply so far, and its statistics.
@@ -43,6 +45,10 @@ pub(crate) struct LiveRequest {
     /// chosen, so they do not change it.
     sampler_state: SamplerState,
     stops: StopStrings,
+    /// How tokens are chosen as long as nothing may end the reply, if it has a minimum length.
+    early: Option<Box<Sampling>>,
+    /// Finds repetitions, if the request asks for it.
+    repetition: Option<RepetitionFinder>,
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
     reached: u32,
@@ -70,9 +76,32 @@ pub(crate) enum Next {
     Stop(Stop),
 }
 
+/// Takes the stop strings of a request.
+fn stop_strings(request: &mut TokenRequest) -> StopStrings {
+    let mut stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
+    if request.stop_rules.includes_string {
+        stops = stops.including();
+    }
+    if request.stop_rules.only_where_complete {
+        stops = stops.at_marked_places();
+    }
+    stops
+}
+
+/// The sampling of a request that rules out its stop tokens, if it has a minimum length.
+fn early_sampling(request: &TokenRequest) -> Option<Box<Sampling>> {
+    (request.stop_rules.min_new > 0).then(|| {
+        let mut sampling = request.sampling.clone();
+        sampling.bias.extend(request.stops.tokens.iter().map(|id| (*id, f32::NEG_INFINITY)));
+        Box::new(sampling)
+    })
+}
+
 impl LiveRequest {
     pub fn new(id: RequestId, mut request: TokenRequest, hooks: Hooks, context: u32) -> LiveRequest {
-        let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
+        let stops = stop_strings(&mut request);
+        let early = early_sampling(&request);
+        let repetition = request.stop_rules.repetition.map(RepetitionFinder::new);
         let tokens = std::mem::take(&mut request.tokens);
         let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
         let mut live = LiveRequest {
@@ -87,6 +116,8 @@ impl LiveRequest {
             allowed: Vec::new(),
             sampler_state: SamplerState::default(),
             stops,
+            early,
+            repetition,
             submitted: Instant::now(),
             reached: 0,
             needs_confirmed: false,
@@ -194,6 +225,14 @@ impl LiveRequest {
         History { prompt, reply }
     }
 
+    /// How the next token is chosen.
+    fn sampling(&self) -> &Sampling {
+        match &self.early {
+            Some(early) if self.generated().len() < self.request.stop_rules.min_new as usize => early,
+            _ => &self.request.sampling,
+        }
+    }
+
     /// The tokens that the piece has generated.
     fn generated(&self) -> &[u32] {
         &self.tokens[self.prompt..]
@@ -232,8 +271,11 @@ impl LiveRequest {
         }
     }
 
-    /// Records that the state already holds the first `cached` tokens.
-    pub fn begin(&mut self, cached: u32) {
+    /// Records that the state already holds the first `cached` tokens, and how far earlier sequences have the prompt.
+    pub fn begin(&mut self, cached: u32, nearest: NearestPrompt) {
+        if self.reached == 0 {
+            self.stats.nearest = nearest;
+        }
         self.stats.cached += cached.saturating_sub(self.reached);
         self.reached = self.reached.max(cached);
     }
@@ -335,18 +377,25 @@ impl LiveRequest {
             return Err(error);
         }
         if let Some(id) = self.choose_from_picks(rows, index)? {
+            if let Some(constraint) = &mut self.hooks.constraint {
+                constraint.accept(id)?;
+            }
             return Ok((id, None));
         }
         let logits = rows.row(index)?;
-        let has_constraint = self.hooks.constraint.is_some();
-        if let Some(constraint) = &mut self.hooks.constraint {
-            self.allowed.clear();
+        let is_constrained = self.is_constrained();
+        self.allowed.clear();
+        if let Some(constraint) = self.hooks.constraint.as_mut().filter(|_| is_constrained) {
             self.allowed.resize(logits.len(), true);
             constraint.mask(&mut self.allowed)?;
         }
+        // What a stop token may follow is complete.
+        if self.request.stops.tokens.iter().any(|id| self.allowed.get(*id as usize) == Some(&true)) {
+            self.stops.may_begin_here();
+        }
         let mut state = self.sampler_state;
-        let allowed = has_constraint.then_some(&*self.allowed);
-        let id = pick_next(logits, allowed, &self.request.sampling, self.history(), &mut state)?;
+        let allowed = is_constrained.then_some(&*self.allowed);
+        let id = pick_next(logits, allowed, self.sampling(), self.history(), &mut state)?;
         self.sampler_state = state;
         if let Some(constraint) = &mut self.hooks.constraint {
             constraint.accept(id)?;
@@ -357,12 +406,17 @@ impl LiveRequest {
     /// Chooses the next token from the largest logits of row `index`, if the request and the
     /// device allow it: `None` if the whole row is needed.
     fn choose_from_picks(&self, rows: &mut ResultRows<'_>, index: usize) -> Result<Option<u32>> {
-        let needs_row = self.hooks.constraint.is_some() || self.request.logprobs.is_some();
+        let needs_row = self.is_constrained() || self.request.logprobs.is_some();
         let max = if needs_row { 0 } else { rows.max_picks() };
-        let (sampling, history) = (&self.request.sampling, self.history());
+        let (sampling, history) = (self.sampling(), self.history());
         let Some(query) = PickQuery::of(sampling, history, max) else { return Ok(None) };
         let picks = rows.picks(index, query.top, &query.asked)?;
         pick_from(&picks, &query, sampling, history)
+    }
+
+    /// Whether the next token is one of those that a constraint allows.
+    fn is_constrained(&self) -> bool {
+        self.hooks.constraint.as_ref().is_some_and(|constraint| !constraint.allows_all())
     }
 
     /// Whether a token ends the reply.
@@ -375,11 +429,17 @@ impl LiveRequest {
         self.tokens.push(id);
         let detokenizer = self.hooks.detokenizer.as_mut();
         let text = detokenizer.map_or_else(String::new, |detokenizer| detokenizer.push(id));
-        let ReleasedText { text, stop } = self.stops.push(&text);
+        let ReleasedText { text, stop } =
+            match self.generated().len() <= self.request.stop_rules.min_new as usize {
+                true => self.stops.push_unstopped(&text),
+                false => self.stops.push(&text),
+            };
+        let repeats = self.repetition.as_mut().is_some_and(|finder| finder.push(id));
         let is_complete = self.hooks.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
         let next = match stop {
             Some(stop) => Next::Stop(Stop::String(stop)),
             None if is_complete => Next::Stop(Stop::Complete),
+            None if repeats => Next::Stop(Stop::Repetition),
             None if self.generated().len() < self.room => Next::Token,
             None => self.limit(),
         };

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use girih_graph::backend::Range32;
 
+use crate::cache::NearestPrompt;
+use crate::repetition::RepetitionRule;
 use crate::sample::Logprobs;
 use crate::service::{Priority, Tenant, TimeLimits};
 use crate::{Error, ErrorKind, Overflow, Result, Sampling};
@@ -30,6 +32,8 @@ pub struct TokenRequest {
     pub max_new: Option<u32>,
     /// Conditions that end the reply early.
     pub stops: Stops,
+    /// When these conditions hold.
+    pub stop_rules: StopRules,
     /// If set, events report each token's log-probability and those of this number of most
     /// likely tokens.
     pub logprobs: Option<u32>,
@@ -77,6 +81,21 @@ pub struct Stops {
     pub tokens: Vec<u32>,
     /// Strings in the reply's text. Neither they nor the text after them is emitted.
     pub strings: Vec<String>,
+}
+
+/// When the conditions that end a reply hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopRules {
+    /// The number of tokens before which nothing ends the reply: stop tokens are ruled out, and stop
+    /// strings that end in their text do not count. Default 0.
+    pub min_new: u32,
+    /// Whether a stop string counts only where it begins after a token that a stop token could follow, so that
+    /// the text before it is what the request's constraint calls complete.
+    pub only_where_complete: bool,
+    /// Whether the text ends after the stop string, and not before it.
+    pub includes_string: bool,
+    /// If set, a reply that repeats itself so ends with [`Stop::Repetition`].
+    pub repetition: Option<RepetitionRule>,
 }
 
 /// Bounds on requests.
@@ -138,6 +157,14 @@ impl TokenRequest {
         let TokenRequest { tokens, sampling, stops, .. } = self;
         self.check_length(limits.context)?;
         self.check_content(limits)?;
+        if let Some(rule) = self.stop_rules.repetition {
+            rule.check()?;
+        }
+        if self.stop_rules.min_new > 0 && self.overflow == Overflow::Truncate {
+            return Err(refused(
+                "a minimum number of tokens cannot be counted across truncations; choose the overflow 'error'",
+            ));
+        }
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
         at_most("biased tokens", sampling.bias.len(), limits.biases)?;
@@ -362,6 +389,8 @@ pub enum Stop {
     Context,
     /// The request was cancelled.
     Cancelled,
+    /// The reply repeats itself ([`StopRules::repetition`]).
+    Repetition,
     /// The request took longer than one of its [`TimeLimits`].
     Deadline,
 }
@@ -374,6 +403,8 @@ pub enum Stop {
 pub struct Stats {
     /// Tokens of the prompt that were in the prefix cache.
     pub cached: u32,
+    /// How many of its first tokens earlier sequences of the tenant had, when it was first admitted.
+    pub nearest: NearestPrompt,
     /// The other tokens of the prompt, over all chunks; includes the time to choose the
     /// first token of the reply.
     pub prefill: TokenRate,

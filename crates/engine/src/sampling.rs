@@ -53,6 +53,8 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted once per occurrence of the token in the reply. Default 0.
     pub frequency_penalty: f32,
+    /// The number of last tokens of the prompt and the reply that these three penalties count. Default 0: all.
+    pub penalty_range: u32,
     /// Added to the logits of single tokens: −∞ rules one out, +∞ forces it. Entries of
     /// the same token add up; an infinite one replaces the logit. Default none.
     pub bias: Vec<(u32, f32)>,
@@ -101,6 +103,7 @@ impl Default for Sampling {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            penalty_range: 0,
             bias: Vec::new(),
             seed: 0,
         }

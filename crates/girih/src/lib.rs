@@ -66,16 +66,20 @@ mod plan;
 mod pool_entry;
 mod priority;
 mod progress;
+mod prompt;
 mod prompt_cache;
+mod prompt_map;
 mod readiness;
 mod reply;
 mod reply_format;
+mod reply_text;
 mod request;
 mod run_options;
 mod services;
 mod session;
 mod store;
 mod sync_worker;
+mod thinking_budget;
 #[cfg(feature = "grammar")]
 mod tool_choice;
 pub mod tools;
@@ -88,11 +92,11 @@ pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, DraftQuery, Drafter, Dry, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop,
-    Tenant, TimeLimits, TokenRate,
+    Constraint, DraftQuery, Drafter, Dry, Engine, EngineLimits, NearestPrompt, Overflow, Priority,
+    RepetitionRule, Sampling, Stats, Stop, Tenant, TimeLimits, TokenRate,
 };
 #[cfg(feature = "grammar")]
-pub use girih_grammar::Grammar;
+pub use girih_grammar::{Grammar, SchemaObjects, schema_from_api};
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{
@@ -116,10 +120,12 @@ pub use model_pool::{EngineFaults, LoadedModel, ModelPool};
 pub use open_options::{OpenOptions, SyncProcess, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;
+pub use prompt::Prompt;
+pub use prompt_map::{PromptMap, PromptPart};
 pub use readiness::{LoadTimes, WhenReady};
 pub use reply::{CancelHandle, Reply};
 pub use reply_format::ReplyFormat;
-pub use request::{Prompt, Request};
+pub use request::Request;
 pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;
 pub use sync_worker::sync_worker;

@@ -280,6 +280,19 @@ impl ModelPool {
     /// assert!(unloaded.is_empty());
     /// ```
     pub fn unload_idle(&self, now: Duration, idle: Duration) -> Vec<String> {
+        self.unload_idle_by(now, |_| Some(idle))
+    }
+
+    /// As [`ModelPool::unload_idle`], with a time for each model by its name; `None` keeps it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = girih::ModelPool::new(8 << 30);
+    /// let idle = |name: &str| (name != "lily").then_some(Duration::from_secs(300));
+    /// assert!(pool.unload_idle_by(Duration::from_secs(1), idle).is_empty());
+    /// ```
+    pub fn unload_idle_by(&self, now: Duration, idle: impl Fn(&str) -> Option<Duration>) -> Vec<String> {
         let _loading = lock(&self.loading);
         let mut state = self.state();
         let mut unloaded = Vec::new();
@@ -287,7 +300,9 @@ impl ModelPool {
             let Some(loaded) = &mut entry.loaded else { continue };
             if loaded.session.is_in_use() {
                 loaded.last_used = loaded.last_used.max(now);
-            } else if now.saturating_sub(loaded.last_used) >= idle && entry.live().is_some() {
+            } else if idle(name).is_some_and(|idle| now.saturating_sub(loaded.last_used) >= idle)
+                && entry.live().is_some()
+            {
                 unloaded.extend(entry.take_unused().map(|loaded| (name.clone(), loaded)));
             }
         }

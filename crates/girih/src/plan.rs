@@ -27,6 +27,11 @@ use crate::services::ModelServices;
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
 
+/// The context if the caller sets none, of a model that supports `max` tokens.
+fn default_context(max: u32) -> u32 {
+    max.min(MAX_DEFAULT_CONTEXT)
+}
+
 /// The type of the KV cache if the caller sets none.
 const DEFAULT_KV: DType = DType::F16;
 
@@ -131,6 +136,19 @@ impl Plan {
             Drafts::Off | Drafts::PromptLookup => None,
         };
         Ok(Plan { model, options, backend, services, key, graph, blocks, draft })
+    }
+
+    /// The context that a model has with these options, in tokens, without a plan.
+    ///
+    /// ```
+    /// use girih::{Model, Plan, RunOptions};
+    ///
+    /// let model = Model::open("stories260k")?;
+    /// assert_eq!(Plan::context_of(&model, &RunOptions::default()), 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn context_of(model: &Model, options: &RunOptions) -> u32 {
+        options.context.unwrap_or_else(|| default_context(model.max_context()))
     }
 
     /// Plans a draft model for a model with these options and this context.
@@ -590,7 +608,7 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
     let RunOptions { context, chunk, sequences, output_rows, unread_events, draft_max, .. } = *options;
     let max = model.max_context();
-    let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
+    let context = context.unwrap_or_else(|| default_context(max));
     if context > max {
         return refused(format!(
             "a context of {context} tokens is too large: the model supports {max} tokens"

@@ -17,6 +17,7 @@ use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, UnreadReplies, ends};
 use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
+use crate::prompt_map::PromptMap;
 use crate::readiness::{EnginePhase, Readiness};
 use crate::reply_format::{ReplySplitter, add_parts};
 use crate::request::PreparedRequest;
@@ -81,7 +82,7 @@ impl EngineHandle {
         mut place: RequestPlace,
         prepared: PreparedRequest,
     ) -> Result<Reply> {
-        let PreparedRequest { request, hooks, splitter } = prepared;
+        let PreparedRequest { request, hooks, splitter, map } = prepared;
         let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
         place.set_prompt(prompt_tokens);
         let mailbox = Arc::new(Mailbox::new(self.unread_events, Arc::clone(&self.unread_replies)));
@@ -90,7 +91,7 @@ impl EngineHandle {
             let sentence = "the engine has ended; load the model again";
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
         }
-        Ok(Reply { mailbox, handle: Arc::clone(self), prompt_tokens, splitter, is_over: false })
+        Ok(Reply { mailbox, handle: Arc::clone(self), prompt_tokens, map, splitter, is_over: false })
     }
 }
 
@@ -131,6 +132,8 @@ pub struct Reply {
     handle: Arc<EngineHandle>,
     /// The number of tokens of its prompt.
     prompt_tokens: u32,
+    /// Where the parts of its conversation lie in the prompt.
+    map: Option<Arc<PromptMap>>,
     /// Splits its text; without one, all is content.
     splitter: Option<ReplySplitter>,
     /// Whether its last event was read.
@@ -213,6 +216,22 @@ impl Reply {
     /// ```
     pub fn prompt_tokens(&self) -> u32 {
         self.prompt_tokens
+    }
+
+    /// Where the parts of the request's conversation lie in its prompt; `None` if the prompt is none, or was cut.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, PromptPart, Request};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    /// let reply = session.generate(Request::new(Conversation::new().system("Be kind.").user("Once")))?;
+    /// let map = reply.prompt_map().expect("the prompt is a conversation");
+    /// assert_eq!(map.part_at(1), PromptPart::System);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn prompt_map(&self) -> Option<&PromptMap> {
+        self.map.as_deref()
     }
 
     /// Returns a handle that cancels the request from any thread.

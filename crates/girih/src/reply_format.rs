@@ -38,6 +38,8 @@ pub struct ReplyFormat {
     prompt: String,
     /// The beginning of the reply, if the prompt has it, as the parser takes it.
     begun: String,
+    /// The content of the reply that the prompt ends with, if it is not blank.
+    content: Option<String>,
     /// The conversation's tools.
     tools: Vec<serde_json::Value>,
 }
@@ -112,6 +114,7 @@ impl Model {
             calls: u32::try_from(calls.map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX),
             prompt: last.map(|span| span.text.clone()).unwrap_or_default(),
             begun: String::new(),
+            content: conversation.continued().filter(|text| !text.trim().is_empty()).map(str::to_owned),
             tools: conversation.tools.clone().unwrap_or_default(),
         })
     }
@@ -139,8 +142,14 @@ impl ReplyFormat {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if there is no such tool, or if the style's calls cannot be forced.
+    /// [`ErrorKind::Refused`] if there is no such tool, if the style's calls cannot be forced, or if the reply
+    /// continues a message.
     pub fn forced_call(&self, tools: &[Tool], name: Option<&str>) -> Result<CallGrammar> {
+        if self.content.is_some() {
+            let sentence =
+                "a reply that continues a message cannot be forced to be a call; end with another message";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         self.parser().forced_call(tools, name)
     }
 
@@ -157,7 +166,8 @@ impl ReplyFormat {
     #[cfg(feature = "grammar")]
     pub(crate) fn content_only(self, model: &Model) -> Result<ReplyFormat> {
         let syntax = ReplySyntax::new(ReplyStyle::named("plain")?, &model.text_processor()?.tokenizer);
-        Ok(ReplyFormat { syntax, finds_calls: false, prompt: String::new(), begun: String::new(), ..self })
+        let (prompt, begun, content) = (String::new(), String::new(), None);
+        Ok(ReplyFormat { syntax, finds_calls: false, prompt, begun, content, ..self })
     }
 
     /// A detokenizer whose text the splitter reads.
@@ -217,9 +227,13 @@ impl ReplyFormat {
         text.collect()
     }
 
-    fn parser(&self) -> ReplyParser {
+    /// A parser of one reply.
+    pub(crate) fn parser(&self) -> ReplyParser {
         let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls).with_tools(&self.tools);
-        let mut parser = parser.after_prompt(&self.prompt);
+        let mut parser = match &self.content {
+            Some(content) => parser.within(content),
+            None => parser.after_prompt(&self.prompt),
+        };
         // A caller who asks for the rest has these parts.
         drop(parser.push(&self.begun));
         parser

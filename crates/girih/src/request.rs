@@ -1,75 +1,29 @@
 //! A request for one reply, and its translation into tokens for the engine.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
-    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, Sampling, Stops, Tenant, TimeLimits,
-    TokenRequest,
+    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, RepetitionRule, Sampling, StopRules, Stops,
+    Tenant, TimeLimits, TokenRequest,
 };
 use girih_graph::{Error, ErrorKind, Result};
-use girih_words::reply::ReplyDetokenizer;
-use girih_words::template::Conversation;
-use girih_words::{BosEos, Detokenizer, Specials};
+use girih_words::BosEos;
 
 use crate::model::Model;
+use crate::prompt::Prompt;
+use crate::prompt_map::PromptMap;
 use crate::reply_format::{ReplyFormat, ReplySplitter};
+use crate::reply_text::ReplyText;
+use crate::thinking_budget::ThinkingBudget;
 
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
 
 /// The maximum number of replies to one request.
 const MAX_REPLIES: u32 = 128;
-
-/// What a reply continues.
-///
-/// ```
-/// use girih::{Conversation, Prompt};
-///
-/// let text: Prompt = "Once upon a time".into();
-/// let chat: Prompt = Conversation::new().user("Tell me a story.").into();
-/// let tokens: Prompt = vec![1, 403, 407].into();
-/// ```
-#[derive(Clone, Debug)]
-pub enum Prompt {
-    /// A text; special tokens that it spells stay text.
-    Text(String),
-    /// A conversation, which the model's chat template writes.
-    Conversation(Conversation),
-    /// Token ids, with all special tokens.
-    Tokens(Vec<u32>),
-}
-
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Prompt {
-        Prompt::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Prompt {
-    fn from(text: String) -> Prompt {
-        Prompt::Text(text)
-    }
-}
-
-impl From<Conversation> for Prompt {
-    fn from(conversation: Conversation) -> Prompt {
-        Prompt::Conversation(conversation)
-    }
-}
-
-impl From<&Conversation> for Prompt {
-    fn from(conversation: &Conversation) -> Prompt {
-        Prompt::Conversation(conversation.clone())
-    }
-}
-
-impl From<Vec<u32>> for Prompt {
-    fn from(tokens: Vec<u32>) -> Prompt {
-        Prompt::Tokens(tokens)
-    }
-}
 
 /// A request for one reply: a prompt, and settings that all have defaults.
 ///
@@ -90,6 +44,10 @@ pub struct Request {
     fills_context: bool,
     cuts_to_context: bool,
     stops: Vec<String>,
+    stop_tokens: Vec<u32>,
+    stop_rules: StopRules,
+    prompt_end: Option<u32>,
+    thinking_budget: Option<u32>,
     logprobs: Option<u32>,
     prompt_logprobs: Option<u32>,
     overflow: Overflow,
@@ -113,6 +71,8 @@ pub(crate) struct PreparedRequest {
     pub hooks: Hooks,
     /// Splits the text of the reply.
     pub splitter: Option<ReplySplitter>,
+    /// Where the parts of the conversation lie in the prompt, if it is one.
+    pub map: Option<Arc<PromptMap>>,
 }
 
 impl fmt::Debug for Request {
@@ -144,6 +104,10 @@ impl Request {
             fills_context: false,
             cuts_to_context: false,
             stops: Vec::new(),
+            stop_tokens: Vec::new(),
+            stop_rules: StopRules::default(),
+            prompt_end: None,
+            thinking_budget: None,
             logprobs: None,
             prompt_logprobs: None,
             overflow: Overflow::Error,
@@ -213,7 +177,76 @@ impl Request {
         Request { cuts_to_context: true, ..self }
     }
 
-    /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each.
+    /// Adds a token that ends the reply beside the model's own ones; it is not part of the reply. The model's
+    /// own ones and these are at most 64.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").stop_token(13);
+    /// ```
+    #[must_use]
+    pub fn stop_token(mut self, id: u32) -> Request {
+        self.stop_tokens.push(id);
+        self
+    }
+
+    /// Sets the number of tokens before which neither the model nor a stop ends the reply. Default 0.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").min_tokens(8);
+    /// ```
+    #[must_use]
+    pub fn min_tokens(self, min: u32) -> Request {
+        Request { stop_rules: StopRules { min_new: min, ..self.stop_rules }, ..self }
+    }
+
+    /// Lets the reply end after its stop string and not before it.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").stop("10").include_stop();
+    /// ```
+    #[must_use]
+    pub fn include_stop(self) -> Request {
+        Request { stop_rules: StopRules { includes_string: true, ..self.stop_rules }, ..self }
+    }
+
+    /// Keeps only the last `tokens` tokens of the prompt.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").prompt_end(2);
+    /// ```
+    #[must_use]
+    pub fn prompt_end(self, tokens: u32) -> Request {
+        Request { prompt_end: Some(tokens), ..self }
+    }
+
+    /// Ends the model's thinking after `max` tokens, in the form in which the model itself ends it, so that the answer
+    /// begins. The prompt is a conversation, or has a [`Request::format`]. It has no effect on a model that does not think,
+    /// and on a reply with a grammar, which has no thinking. Cannot be combined with [`Request::constraint`].
+    ///
+    /// ```
+    /// use girih::{Conversation, Request};
+    ///
+    /// let request = Request::new(Conversation::new().user("Is 91 prime?")).thinking_budget(200);
+    /// ```
+    #[must_use]
+    pub fn thinking_budget(self, max: u32) -> Request {
+        Request { thinking_budget: Some(max), ..self }
+    }
+
+    /// Ends a reply that repeats itself with [`Stop::Repetition`](crate::Stop::Repetition).
+    ///
+    /// ```
+    /// use girih::{RepetitionRule, Request};
+    ///
+    /// let request = Request::new("Once upon a time").stop_repetition(RepetitionRule { tokens: 64, times: 8 });
+    /// ```
+    #[must_use]
+    pub fn stop_repetition(self, rule: RepetitionRule) -> Request {
+        Request { stop_rules: StopRules { repetition: Some(rule), ..self.stop_rules }, ..self }
+    }
+
+    /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each. In a reply with a grammar
+    /// or a forced call, it counts only where the reply before it is complete.
     ///
     /// ```
     /// let request = girih::Request::new("1, 2, 3").stop("10").stop("\n");
@@ -470,10 +503,12 @@ impl Request {
     /// Checks that it can have this number of replies.
     ///
     /// # Errors
-    /// When the number is outside its range, or the request has an object that serves one reply.
+    /// When the number is outside its range, or the request has an object that serves one reply or none.
     pub(crate) fn check_count(&self, count: u32) -> Result<()> {
         let sentence = if count == 0 || count > MAX_REPLIES {
             format!("{count} replies were asked for; the range is 1 to {MAX_REPLIES}")
+        } else if self.constraint.is_some() && self.thinking_budget.is_some() {
+            "the request has a constraint and a thinking budget: remove one of them".to_owned()
         } else if count > 1 && (self.constraint.is_some() || self.drafter.is_some()) {
             "the request has a constraint or a drafter, which serves one reply: ask for one, or use a grammar"
                 .to_owned()
@@ -504,11 +539,13 @@ impl Request {
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let Some(grammar) = &self.grammar else { return Ok(self.constraint.take().into_iter().collect()) };
-        let other = match (&self.constraint, &self.stops[..]) {
-            (Some(_), _) => "a constraint",
-            (None, [_, ..]) => "stop strings, which would end it early",
-            (None, []) => {
+        let other = match (&self.constraint, &self.stop_tokens[..], self.stop_rules.min_new) {
+            (Some(_), _, _) => "a constraint",
+            (None, [_, ..], _) => "stop tokens, which would end it early",
+            (None, _, 1..) => "a minimum number of tokens",
+            (None, [], 0) => {
                 let compiled = model.grammar_compiler()?.compile_several(grammar, count)?;
+                self.stop_rules.only_where_complete = true;
                 return Ok(compiled.into_iter().map(|one| Box::new(one) as Box<dyn Constraint>).collect());
             }
         };
@@ -538,11 +575,11 @@ impl Request {
         Ok(self.constraint.take().into_iter().collect())
     }
 
-    /// The tokens of the prompt, and the format of its reply if a template wrote it.
-    fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>)> {
+    /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
+    fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, Option<PromptMap>)> {
         let format = self.format.take();
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
-            Prompt::Text(text) => Ok((model.tokenize(&text)?, format)),
+            Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),
             Prompt::Conversation(conversation) => {
                 let spans = model.render(&conversation)?;
                 let format = match format {
@@ -551,10 +588,13 @@ impl Request {
                     }
                     format => format,
                 };
-                let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
-                Ok((tokens, format))
+                let tokenizer = &model.text_processor()?.tokenizer;
+                let tokens = tokenizer.encode_spans(&spans, BosEos::Omit)?;
+                let is_whole = self.prompt_end.is_none();
+                let map = is_whole.then(|| PromptMap::new(&conversation, &spans, &tokens, tokenizer));
+                Ok((tokens, format, map))
             }
-            Prompt::Tokens(tokens) => Ok((tokens, format)),
+            Prompt::Tokens(tokens) => Ok((tokens, format, None)),
         }
     }
 
@@ -575,7 +615,11 @@ impl Request {
         output_rows: u32,
         count: u32,
     ) -> Result<Vec<PreparedRequest>> {
-        let (tokens, format) = self.take_prompt(model)?;
+        let (mut tokens, format, map) = self.take_prompt(model)?;
+        let map = map.map(Arc::new);
+        if let Some(end) = self.prompt_end {
+            tokens.drain(..tokens.len().saturating_sub(end as usize));
+        }
         let constraints = self.take_constraints(model, format.as_ref(), count)?;
         // A grammar of the caller begins with the first token, even if the prompt opens thinking.
         #[cfg(feature = "grammar")]
@@ -583,8 +627,12 @@ impl Request {
             (None | Some(girih_grammar::Grammar::Call(_)), format) => format,
             (Some(_), format) => format.map(|format| format.content_only(model)).transpose()?,
         };
+        let constraints = match self.thinking_budget {
+            Some(max) if self.wants_text => ended_thinking(model, format.as_ref(), max, count, constraints)?,
+            _ => constraints,
+        };
         let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
-        let Request { stops, logprobs, prompt_logprobs, overflow, .. } = self;
+        let Request { stops, stop_rules, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
@@ -608,17 +656,14 @@ impl Request {
         };
         let max_new = max_tokens.unwrap_or(default);
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
-        // Without text, a model may have no tokenizer.
-        let stop_tokens = match model.stop_tokens() {
-            Err(_) if !wants_text => model.listed_stop_tokens(),
-            tokens => tokens?,
-        };
+        let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
         let request = TokenRequest {
             tokens,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
             max_new: (!fills_context).then_some(max_new),
             stops: Stops { tokens: stop_tokens, strings: stops },
+            stop_rules,
             logprobs,
             prompt_logprobs,
             overflow,
@@ -641,10 +686,41 @@ impl Request {
             let detokenizer = text.map(|text| Box::new(text) as Box<dyn Detokenize>);
             let hooks = Hooks { detokenizer, constraint: constraints.next(), drafter: drafter.take() };
             let splitter = format.as_ref().filter(|_| wants_text).map(ReplyFormat::splitter);
-            Ok(PreparedRequest { request, hooks, splitter })
+            Ok(PreparedRequest { request, hooks, splitter, map: map.clone() })
         });
         prepared.collect()
     }
+}
+
+/// The constraints of `count` replies whose thinking has at most `max` tokens.
+///
+/// # Errors
+/// When the request has a constraint of the caller.
+fn ended_thinking(
+    model: &Model,
+    format: Option<&ReplyFormat>,
+    max: u32,
+    count: u32,
+    constraints: Vec<Box<dyn Constraint>>,
+) -> Result<Vec<Box<dyn Constraint>>> {
+    match format {
+        // A grammar leaves no room for thinking.
+        Some(format) if constraints.is_empty() => (0..count)
+            .map(|_| Ok(Box::new(ThinkingBudget::new(model, format, max)?) as Box<dyn Constraint>))
+            .collect(),
+        _ => Ok(constraints),
+    }
+}
+
+/// The stop tokens of the model and those of a request.
+fn with_own_stops(model: &Model, wants_text: bool, own: Vec<u32>) -> Result<Vec<u32>> {
+    // Without text, a model may have no tokenizer.
+    let mut tokens = match model.stop_tokens() {
+        Err(_) if !wants_text => model.listed_stop_tokens(),
+        tokens => tokens?,
+    };
+    tokens.extend(own);
+    Ok(tokens)
 }
 
 /// An error of a request that is too long, which also says if the context could be larger.
@@ -653,45 +729,4 @@ fn with_way_out(error: Error, context: u32, max: u32) -> Error {
         return error;
     }
     Error::with_kind(error.kind(), format!("{error}, or enlarge the context (the model supports {max})"))
-}
-
-/// The text of a reply.
-enum ReplyText {
-    /// Without special tokens.
-    Plain(Detokenizer),
-    /// With characters for the special tokens of its style.
-    Marked(ReplyDetokenizer),
-}
-
-impl ReplyText {
-    /// An empty text, of a reply in this format.
-    fn new(model: &Model, format: Option<&ReplyFormat>) -> Result<ReplyText> {
-        Ok(match format {
-            None => ReplyText::Plain(model.text_processor()?.tokenizer.detokenizer(Specials::Skip)),
-            Some(format) => ReplyText::Marked(format.detokenizer(model)?),
-        })
-    }
-
-    /// The start of the text that continues `prompt`. The prompt decides whether the first
-    /// word has a space before it.
-    fn after(mut self, prompt: &[u32]) -> ReplyText {
-        prompt.iter().for_each(|id| drop(self.push(*id)));
-        self
-    }
-}
-
-impl Detokenize for ReplyText {
-    fn push(&mut self, id: u32) -> String {
-        match self {
-            ReplyText::Plain(text) => text.push(id),
-            ReplyText::Marked(text) => text.push(id),
-        }
-    }
-
-    fn finish(self: Box<Self>) -> String {
-        match *self {
-            ReplyText::Plain(text) => text.finish(),
-            ReplyText::Marked(text) => text.finish(),
-        }
-    }
 }

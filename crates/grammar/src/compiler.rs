@@ -14,6 +14,7 @@ use regex_automata::meta;
 use crate::constraint::GrammarConstraint;
 use crate::deep_stack::on_deep_stack;
 use crate::finished::FinishedCheck;
+use crate::gbnf::{WrittenGbnf, translated};
 use crate::limits::{MAX_LARK_ITEMS, check_choice, check_lark, refused};
 use crate::mask_thread::{MaskThread, first_line};
 use crate::pattern::check_pattern;
@@ -34,8 +35,20 @@ pub enum Grammar {
     Choice(Vec<String>),
     /// A text of this context-free grammar, in llguidance's variant of the syntax of Lark.
     Lark(String),
+    /// A text of this grammar, in the syntax of llama.cpp (GBNF).
+    Gbnf(String),
     /// A call of a tool, whose arguments its JSON Schema accepts.
     Call(CallGrammar),
+}
+
+impl Grammar {
+    /// The grammar of a text in one of two syntaxes: GBNF if a line begins with a name and `::=`, else Lark.
+    pub fn of_text(text: String) -> Grammar {
+        let is_name =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
+        let begins_rule = |line: &str| line.split_once("::=").is_some_and(|(name, _)| is_name(name.trim()));
+        if text.lines().any(begins_rule) { Grammar::Gbnf(text) } else { Grammar::Lark(text) }
+    }
 }
 
 /// The maximum number of states of a reply's lexer, each of 1 to 2 KB: at most 40 MB for a reply.
@@ -114,6 +127,13 @@ impl GrammarCompiler {
                 let init = GrammarInit::Serialized(TopLevelGrammar::from_lark(text.clone()));
                 Ok((init, FinishedCheck::Text))
             }
+            Grammar::Gbnf(text) => match translated(text)? {
+                WrittenGbnf::Pattern(pattern) => self.parts(&Grammar::Regex(pattern)),
+                WrittenGbnf::Lark(text) => {
+                    let init = GrammarInit::Serialized(TopLevelGrammar::from_lark(text));
+                    Ok((init, FinishedCheck::Text))
+                }
+            },
             Grammar::JsonObject => self.parts(&Grammar::JsonSchema(r#"{"type": "object"}"#.to_owned())),
             Grammar::Call(grammar) => {
                 let (init, check) = schema::compile_call(grammar)?;

@@ -19,6 +19,7 @@ mod deep_stack;
 mod finished;
 #[doc(hidden)]
 pub mod fuzz;
+mod gbnf;
 pub mod limits;
 mod mask_thread;
 mod pattern;
@@ -28,5 +29,6 @@ mod vocabulary;
 
 pub use compiler::{Grammar, GrammarCompiler};
 pub use constraint::GrammarConstraint;
+pub use schema::{SchemaObjects, schema_from_api};
 #[doc(hidden)]
 pub use validator::SchemaValidator;

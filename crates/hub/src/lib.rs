@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod ask;
 mod cache;
 mod client;
 mod digest;
@@ -23,6 +24,7 @@ mod resolve;
 mod select;
 mod transfer;
 
+pub use ask::ask_server;
 pub use cache::{Snapshot, find};
 pub use digest::sha256;
 pub use env::HubEnv;

@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     let name = model.name().rsplit('/').next().unwrap_or_default().to_owned();
     let open_options = OpenOptions::default();
     let run_options = RunOptions { sequences: 4, ..RunOptions::default() };
-    let served = ServedModel { name, source, open_options, run_options };
+    let served = ServedModel { name, source, open_options, run_options, is_loaded_on_request: false };
     let options =
         ServeOptions { port: 0, request_hook: Some(hook(script, tokens)), ..ServeOptions::new(vec![served]) };
     let server = Server::start(options)?;

@@ -165,6 +165,17 @@ impl Dialect {
 }
 
 impl ApiError {
+    /// This error about tools, for a client that calls them functions.
+    #[must_use]
+    pub fn of_functions(self) -> ApiError {
+        let param = self.param.map(|param| match param.as_str() {
+            "tools" => "functions".to_owned(),
+            "tool_choice" => "function_call".to_owned(),
+            _ => param,
+        });
+        ApiError { param, ..self }
+    }
+
     /// An error with this status, code and sentence.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
         ApiError { status, code, param: None, message: message.into(), retry_after: None }

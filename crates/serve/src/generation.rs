@@ -10,20 +10,26 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop,
-    Tenant, TimeLimits, ToolChoice,
+    ErrorKind, Event, Grammar, Logprobs, Model, Priority, Prompt, RepetitionRule, Reply, ReplyPart, Request,
+    Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
 };
 
 use crate::background::in_background;
+use crate::cache_reports::{CacheReport, KeptReport};
+use crate::calendar::since_1970;
+use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
+use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
+use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
+use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
-use crate::thinking::Thinking;
+use crate::thinking::{Thinking, ThinkingLimit, set_verbosity};
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -42,6 +48,18 @@ pub struct GenerationRequest {
     /// The maximum number of tokens of a reply; it is lowered to what the context leaves. `None`
     /// for that much.
     pub max_tokens: Option<u32>,
+    /// The number of tokens before which nothing ends a reply.
+    pub min_tokens: u32,
+    /// Tokens that end a reply beside the model's own.
+    pub stop_tokens: Vec<u32>,
+    /// Whether a reply ends after its stop string and not before it.
+    pub includes_stop: bool,
+    /// If set, a reply is the text between its prompt, a text, and this one.
+    pub suffix: Option<String>,
+    /// If set, only this number of last tokens of a prompt are kept.
+    pub prompt_end: Option<u32>,
+    /// Whether it comes after other requests of its tenant.
+    pub is_late: bool,
     /// Whether a reply goes on where the model would end it.
     pub ignore_eos: bool,
     /// Texts that end a reply.
@@ -59,6 +77,16 @@ pub struct GenerationRequest {
     pub single_call: bool,
     /// How much the model thinks; `None` for its default.
     pub thinking: Option<Thinking>,
+    /// How long the model stays loaded after the request.
+    pub keep_alive: Option<KeepAlive>,
+    /// The maximum number of tokens of thinking.
+    pub thinking_limit: Option<ThinkingLimit>,
+    /// When a reply ends because it repeats itself.
+    pub repetition: Option<RepetitionRule>,
+    /// How much the model says, a word that its chat template may know.
+    pub verbosity: Option<String>,
+    /// What had no effect.
+    pub notes: Arc<ParameterNotes>,
 }
 
 /// What happens to a reply.
@@ -116,12 +144,14 @@ pub enum FinishReason {
     Length,
     /// The model ended it after at least one complete call of a tool.
     ToolCalls,
+    /// It repeats itself.
+    Repetition,
 }
 
 impl FinishReason {
     /// Whether the reply may have ended within a call of a tool.
     pub fn may_cut_calls(&self) -> bool {
-        matches!(self, FinishReason::Length | FinishReason::StopString(_))
+        matches!(self, FinishReason::Length | FinishReason::StopString(_) | FinishReason::Repetition)
     }
 
     /// OpenAI's word for it, also in metrics and the log.
@@ -130,6 +160,7 @@ impl FinishReason {
             FinishReason::End | FinishReason::StopString(_) => "stop",
             FinishReason::Length => "length",
             FinishReason::ToolCalls => "tool_calls",
+            FinishReason::Repetition => "repetition",
         }
     }
 }
@@ -157,11 +188,34 @@ pub struct Generation {
     /// What runs the replies, and for whom.
     session: Session,
     tenant: Tenant,
+    /// What shows why the prompt was not cached.
+    cache: CacheWatch,
     /// Its name in the APIs.
     pub model_name: Arc<str>,
     /// How long the request waited for the model to be loaded.
     pub load_time: Duration,
     _admission: Admission,
+}
+
+/// Reports how much of a request's first prompt was cached.
+struct CacheWatch {
+    state: Arc<ServerState>,
+    notes: Arc<ParameterNotes>,
+    record: Option<Arc<RequestRecord>>,
+}
+
+impl CacheWatch {
+    /// The prompt of the first reply has been run.
+    fn prefilled(&self, reply: &Reply, stats: &Stats, model: &str, tenant: &Tenant) {
+        let (tokens, map) = (reply.prompt_tokens(), reply.prompt_map());
+        let report = CacheReport::new(tokens, stats, map, self.state.logs_prompts);
+        self.notes.set_cache(report.header());
+        if let Some(record) = &self.record {
+            record.facts().cache = Some(report.to_string());
+        }
+        let kept = KeptReport { model: model.to_owned(), time: since_1970().as_secs(), report };
+        self.state.cache_reports.add(tenant, kept);
+    }
 }
 
 /// The replies that failed.
@@ -183,6 +237,7 @@ struct LiveReply {
     /// Whether its prompt counts as cached or not: it is the first reply to the prompt.
     is_first: bool,
     single_call: bool,
+    call_ids: CallIds,
     /// Whether a call is complete.
     has_called: bool,
     is_thinking: bool,
@@ -196,10 +251,15 @@ struct LiveReply {
 pub async fn begin(
     state: &Arc<ServerState>,
     caller: &ApiCaller,
-    request: GenerationRequest,
+    mut request: GenerationRequest,
 ) -> Result<Generation, ApiError> {
+    request.notes = ParameterNotes::current();
+    request.follow(&state.reply_rules);
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
+    if let Some(keep) = request.keep_alive {
+        state.models.keep(&model.name, keep);
+    }
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     let record = RequestRecord::current();
     let begun = Instant::now();
@@ -211,7 +271,12 @@ pub async fn begin(
     in_background(move || {
         let _turn = turn;
         let hook = state.request_hook.as_ref();
-        let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
+        let cache = CacheWatch {
+            state: Arc::clone(&state),
+            notes: Arc::clone(&request.notes),
+            record: record.clone(),
+        };
+        let generation = request.queue(&session, name.into(), &caller, hook, admission, cache)?;
         Ok(Generation { load_time, ..generation })
     })
     .await
@@ -231,6 +296,16 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
 }
 
 impl GenerationRequest {
+    /// Sets what the server decides for all replies.
+    fn follow(&mut self, rules: &ReplyRules) {
+        let own = rules.max_thinking.map(|tokens| ThinkingLimit { param: None, tokens });
+        self.thinking_limit = match (self.thinking_limit, own) {
+            (Some(asked), Some(own)) if own.tokens < asked.tokens => Some(own),
+            (asked, own) => asked.or(own),
+        };
+        self.repetition = rules.repetition;
+    }
+
     /// Queues the replies.
     fn queue(
         mut self,
@@ -239,8 +314,9 @@ impl GenerationRequest {
         caller: &ApiCaller,
         hook: Option<&RequestHook>,
         admission: Admission,
-        record: Option<&Arc<RequestRecord>>,
+        cache: CacheWatch,
     ) -> Result<Generation, ApiError> {
+        let record = cache.record.as_ref();
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
@@ -250,6 +326,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
+            let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {
                 Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
@@ -257,8 +334,16 @@ impl GenerationRequest {
                 }
                 _ => None,
             };
+            let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
             let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let thinks = matches!(prompt, Prompt::Conversation(_));
             let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some(limit) = self.thinking_limit.filter(|_| thinks) {
+                request = request.thinking_budget(limit.tokens);
+            }
+            if self.grammar.is_none() {
+                request = infill_stops.into_iter().fold(request, Request::stop_token);
+            }
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.
                 request =
@@ -284,6 +369,7 @@ impl GenerationRequest {
                     reply: Some(reply),
                     is_first: number == 0,
                     single_call: self.single_call,
+                    call_ids: call_ids[number].clone(),
                     has_called: false,
                     is_thinking: false,
                     record: record.map(|record| ReplyRecord::new(record, &model_name, number == 0)),
@@ -300,6 +386,7 @@ impl GenerationRequest {
             model,
             session,
             tenant,
+            cache,
             model_name,
             load_time,
             _admission: admission,
@@ -329,6 +416,24 @@ impl GenerationRequest {
         for stop in &self.stops {
             request = request.stop(stop);
         }
+        for id in &self.stop_tokens {
+            request = request.stop_token(*id);
+        }
+        if self.min_tokens > 0 {
+            request = request.min_tokens(self.min_tokens);
+        }
+        if self.includes_stop {
+            request = request.include_stop();
+        }
+        if let Some(tokens) = self.prompt_end {
+            request = request.prompt_end(tokens);
+        }
+        if let Some(rule) = self.repetition {
+            request = request.stop_repetition(rule);
+        }
+        if self.is_late {
+            request = request.priority(Priority::Low);
+        }
         if let Some(top) = self.logprobs {
             request = request.logprobs(top);
         }
@@ -341,12 +446,41 @@ impl GenerationRequest {
         }
     }
 
+    /// The prompt, and the tokens that end a reply before the suffix, if there is one.
+    fn with_suffix(&self, prompt: Prompt, model: &Model) -> Result<(Prompt, Vec<u32>), ApiError> {
+        let Some(suffix) = &self.suffix else { return Ok((prompt, Vec::new())) };
+        let Prompt::Text(before) = prompt else {
+            let message =
+                "suffix needs a prompt that is a text, as the model's own tokens stand between both";
+            return Err(ApiError::invalid("suffix", message));
+        };
+        let infill = model.text_processor()?.infill_prompt(&before, suffix).map_err(|error| {
+            let is_refusal = error.kind() == ErrorKind::Refused;
+            let error = ApiError::from(error);
+            if is_refusal { ApiError { param: Some("suffix".to_owned()), ..error } } else { error }
+        })?;
+        Ok((Prompt::Tokens(infill.tokens), infill.stops))
+    }
+
     /// The prompt with the variable by which its template knows how much to think.
     fn with_thinking(&self, mut prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
+        if let (Some(word), Prompt::Conversation(conversation)) = (&self.verbosity, &mut prompt) {
+            set_verbosity(word, conversation, model, &self.notes)?;
+        }
         match (&self.thinking, &mut prompt) {
             (None, _) => {}
-            (Some(thinking), Prompt::Conversation(conversation)) => thinking.apply(conversation, model)?,
+            (Some(thinking), Prompt::Conversation(conversation)) => {
+                if let Some(why) = thinking.apply(conversation, model)? {
+                    self.notes.add(thinking.param, why);
+                }
+            }
             (Some(thinking), _) => return Err(thinking.without_template()),
+        }
+        if let (Some(limit), Prompt::Conversation(conversation)) = (self.thinking_limit, &prompt)
+            && let Some(param) = limit.param
+            && let Some(why) = limit.lack(conversation, model)?
+        {
+            self.notes.add(param, why);
         }
         Ok(prompt)
     }
@@ -427,7 +561,7 @@ impl Generation {
         context: &mut Context<'_>,
         events: &mut Vec<GenerationEvent>,
     ) -> Result<(), ApiError> {
-        let Generation { choices, usage, session, tenant, .. } = self;
+        let Generation { choices, usage, session, tenant, cache, model_name, .. } = self;
         let choice = &mut choices[number];
         let event = |kind| GenerationEvent { choice: number as u32, kind };
         while let Some(reply) = &mut choice.reply {
@@ -453,12 +587,16 @@ impl Generation {
                     if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
                     }
+                    if let (0, Some(reply)) = (number, &choice.reply) {
+                        cache.prefilled(reply, &stats, model_name, tenant);
+                    }
                     if choice.is_first {
                         usage.cached = usage.cached.saturating_add(stats.cached);
                     }
                     events.push(event(GenerationEventKind::Prefilled));
                 }
                 Event::Token { id, logprobs, mut parts, .. } => {
+                    choice.call_ids.replace(&mut parts);
                     let is_over = choice.count(&mut parts, usage);
                     usage.reply = usage.reply.saturating_add(1);
                     if let Some(record) = &mut choice.record {
@@ -475,6 +613,7 @@ impl Generation {
                 }
                 Event::Finished { stop, stats, mut parts, .. } => {
                     choice.reply = None;
+                    choice.call_ids.replace(&mut parts);
                     choice.note_calls(&mut parts);
                     let reason = choice.reason(stop);
                     choice.note_end(reason.as_ref().map_or("abort", FinishReason::name), &stats);
@@ -527,6 +666,7 @@ impl LiveReply {
             Stop::Token(_) | Stop::Complete => FinishReason::End,
             Stop::String(text) => FinishReason::StopString(text),
             Stop::Length | Stop::Context => FinishReason::Length,
+            Stop::Repetition => FinishReason::Repetition,
             // Only the server cancels a reply that is still read.
             Stop::Cancelled => return Err(ApiError::shutting_down()),
             Stop::Deadline => return Err(ApiError::timed_out()),

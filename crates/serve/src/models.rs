@@ -1,7 +1,7 @@
 //! The models that are served: their names, their sessions in a pool, and encoders.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
+use crate::keep_alive::KeepAlive;
 use crate::options::{ServeOptions, ServedModel};
 
 /// The requests of a model that render templates or read grammars at once: one model's leave threads to the
@@ -30,6 +31,8 @@ pub struct ServedModels {
     /// Those that are encoders, by name.
     encoders: BTreeMap<String, ServedEncoder>,
     unload_idle: Option<Duration>,
+    /// What requests ask for instead, by the model's name.
+    keeps: std::sync::Mutex<BTreeMap<String, KeepAlive>>,
     started: Instant,
     created: u64,
 }
@@ -65,7 +68,7 @@ impl ServedModels {
             return Err(girih::Error::with_kind(ErrorKind::OutOfMemory, sentence));
         }
         let pool = ModelPool::new(memory - needed);
-        for ServedModel { name, source, open_options, run_options } in models {
+        for ServedModel { name, source, open_options, run_options, .. } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
         let turns = models.iter().map(|model| (model.name.clone(), Arc::new(Semaphore::new(TURNS))));
@@ -77,6 +80,7 @@ impl ServedModels {
             opened,
             encoders,
             unload_idle: options.unload_idle,
+            keeps: std::sync::Mutex::default(),
             started: Instant::now(),
             created: since_1970().as_secs(),
         })
@@ -185,7 +189,9 @@ impl ServedModels {
         for (name, encoder) in &self.encoders {
             encoder.load().map_err(|error| error.of(name))?;
         }
-        for model in self.models.iter().filter(|model| !self.encoders.contains_key(&model.name)) {
+        let at_start =
+            |model: &&ServedModel| !model.is_loaded_on_request && !self.encoders.contains_key(&model.name);
+        for model in self.models.iter().filter(at_start) {
             match self.pool.session(&model.name, self.now()) {
                 Ok(session) => sessions.push(session),
                 Err(error) if error.kind() == ErrorKind::QueueFull => break,
@@ -209,13 +215,36 @@ impl ServedModels {
     /// When a loaded model is unloaded if nobody uses it from now on, since 1970; `None` if never.
     pub fn unloaded_at(&self, model: &LoadedModel) -> Option<Duration> {
         let last_used = if model.is_in_use { self.now() } else { model.last_used };
-        let left = last_used.saturating_add(self.unload_idle?).saturating_sub(self.now());
+        let left = last_used.saturating_add(self.idle_of(&model.name)?).saturating_sub(self.now());
         Some(since_1970().saturating_add(left))
     }
 
-    /// Unloads models that were not used for this time, and returns their names.
-    pub fn unload_idle(&self, idle: Duration) -> Vec<String> {
-        self.pool.unload_idle(self.now(), idle)
+    /// Sets how long a model stays loaded after its last request, instead of the server's own time.
+    pub fn keep(&self, name: &str, keep: KeepAlive) {
+        self.keeps().insert(name.to_owned(), keep);
+    }
+
+    /// The time after which a model that nobody uses is unloaded; `None` if it stays.
+    fn idle_of(&self, name: &str) -> Option<Duration> {
+        match self.keeps().get(name) {
+            None => self.unload_idle,
+            Some(KeepAlive::For(time)) => Some(*time),
+            Some(KeepAlive::Forever) => None,
+        }
+    }
+
+    /// Whether models are unloaded after a time.
+    pub fn has_idle_times(&self) -> bool {
+        self.unload_idle.is_some() || !self.keeps().is_empty()
+    }
+
+    fn keeps(&self) -> MutexGuard<'_, BTreeMap<String, KeepAlive>> {
+        self.keeps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unloads the models whose time without a request is over, and returns their names.
+    pub fn unload_idle(&self) -> Vec<String> {
+        self.pool.unload_idle_by(self.now(), |name| self.idle_of(name))
     }
 
     /// The time since the start.

@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ObjectBuilder, OpenApi as Document, RefOr, Schema};
 
-use crate::api::{anthropic, health, metrics, ollama, openai};
+use crate::api::{anthropic, girih, health, metrics, ollama, openai};
 use crate::error::{AnthropicErrorBody, OllamaErrorBody};
 use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
@@ -39,6 +39,7 @@ use crate::state::ServerState;
         ollama::models::processes,
         ollama::models::show,
         ollama::models::version,
+        girih::cache::reports,
     ),
     components(schemas(AnthropicErrorBody, OllamaErrorBody))
 )]
@@ -55,7 +56,7 @@ const TABLES: [(&str, &[ParameterWithoutEffect]); 10] = [
     ("OllamaChatRequest", ollama::options::WITHOUT_EFFECT),
     ("OllamaGenerateRequest", ollama::options::WITHOUT_EFFECT),
     ("OllamaOptions", ollama::options::OPTIONS_WITHOUT_EFFECT),
-    ("EmbedRequest", ollama::options::WITHOUT_EFFECT),
+    ("EmbedRequest", ollama::options::EMBED_WITHOUT_EFFECT),
 ];
 
 /// The routes of this module.

@@ -11,6 +11,7 @@ use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
+use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
 
 /// A model that is served.
@@ -24,6 +25,8 @@ pub struct ServedModel {
     pub open_options: OpenOptions,
     /// How it runs.
     pub run_options: RunOptions,
+    /// Whether it is loaded by the first request that names it, and not at the start.
+    pub is_loaded_on_request: bool,
 }
 
 /// What a server is started with.
@@ -75,6 +78,10 @@ pub struct ServeOptions {
     pub request_hook: Option<RequestHook>,
     /// What happens to a parameter that girih does not know. Default: the request is refused.
     pub unknown_parameters: UnknownParameters,
+    /// Whether lines of agents' headers stay in system prompts ([`crate::parameters::LEFT_OUT`]). Default false.
+    pub keeps_header_lines: bool,
+    /// What holds for all replies. Default: nothing.
+    pub reply_rules: ReplyRules,
     /// What is told each sentence that the operator should read, such as that a parameter of a client has no
     /// effect. It has no line end, and is ASCII. Default: nothing.
     pub notice: fn(&str),
@@ -105,6 +112,8 @@ impl ServeOptions {
             io_threads: 1,
             request_hook: None,
             unknown_parameters: UnknownParameters::default(),
+            keeps_header_lines: false,
+            reply_rules: ReplyRules::default(),
             notice: |_| {},
         }
     }

@@ -5,6 +5,7 @@
 //! response, [`HEADER`].
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};
@@ -13,7 +14,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use serde_json::Value;
 
+use crate::cache_reports;
 use crate::error::ApiError;
+
+/// The header of a response to a request of whose prompt a line was left out.
+pub const LEFT_OUT: HeaderName = HeaderName::from_static("x-girih-left-out");
+
+/// How a line begins that Claude Code puts before each system prompt, and that differs from request to request:
+/// with it, no two requests would share a cached prefix.
+const HEADER_LINE: &str = "x-anthropic-billing-header:";
 
 /// The header that names the parameters of a request that had no effect.
 pub const HEADER: HeaderName = HeaderName::from_static("x-girih-without-effect");
@@ -63,6 +72,8 @@ pub struct ParameterPolicy {
     /// What is told the first time that a parameter comes.
     notice: fn(&str),
     logged: Mutex<BTreeSet<String>>,
+    /// Whether [`ParameterNotes::without_header_lines`] leaves out nothing.
+    keeps_header_lines: bool,
 }
 
 tokio::task_local! {
@@ -76,6 +87,10 @@ pub struct ParameterNotes {
     /// `None` without a server.
     policy: Option<Arc<ParameterPolicy>>,
     names: Mutex<Vec<String>>,
+    /// Whether a line was left out of the prompt.
+    left_out: AtomicBool,
+    /// How much of the prompt was cached, and why not more.
+    cache: Mutex<Option<HeaderValue>>,
 }
 
 impl ParameterWithoutEffect {
@@ -125,13 +140,20 @@ fn is_json(value: &Value, text: &str) -> bool {
 impl ParameterPolicy {
     /// A policy that tells `notice` of each parameter when it first comes.
     pub fn new(unknown: UnknownParameters, notice: fn(&str)) -> ParameterPolicy {
-        ParameterPolicy { unknown, notice, logged: Mutex::default() }
+        ParameterPolicy { unknown, notice, logged: Mutex::default(), keeps_header_lines: false }
     }
 
-    fn log(&self, name: &str, why: &str) {
+    /// The same, which keeps the lines of agents' headers in prompts, or leaves them out.
+    #[must_use]
+    pub fn keeping_header_lines(self, keeps_header_lines: bool) -> ParameterPolicy {
+        ParameterPolicy { keeps_header_lines, ..self }
+    }
+
+    /// Tells a sentence about `name`, unless one was told.
+    fn tell_once(&self, name: &str, sentence: impl FnOnce() -> String) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() < MAX_NAMES && logged.insert(name.to_owned()) {
-            (self.notice)(&format!("the parameter {name} has no effect: {why}; this is said once"));
+            (self.notice)(&sentence());
         }
     }
 }
@@ -151,12 +173,36 @@ impl ParameterNotes {
     pub fn add(&self, name: &str, why: &str) {
         let name = shown(name);
         if let Some(policy) = &self.policy {
-            policy.log(&name, why);
+            let sentence = || format!("the parameter {name} has no effect: {why}; this is said once");
+            policy.tell_once(&name, sentence);
         }
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() < MAX_NAMES && !names.contains(&name) {
             names.push(name);
         }
+    }
+
+    /// A system prompt without the lines that begin with `x-anthropic-billing-header:`; notes that one was left
+    /// out. `None` if nothing else is left of it.
+    pub fn without_header_lines(&self, text: &str) -> Option<String> {
+        let keeps = self.policy.as_ref().is_some_and(|policy| policy.keeps_header_lines);
+        if keeps || !text.lines().any(|line| line.starts_with(HEADER_LINE)) {
+            return Some(text.to_owned());
+        }
+        if let Some(policy) = &self.policy {
+            policy.tell_once(HEADER_LINE, || {
+                format!("lines {HEADER_LINE} are left out of system prompts; --keep-header-lines keeps them")
+            });
+        }
+        self.left_out.store(true, Ordering::Relaxed);
+        let kept =
+            text.split_inclusive('\n').filter(|line| !line.starts_with(HEADER_LINE)).collect::<String>();
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    /// Sets how much of the prompt was cached, as the response's header says it.
+    pub fn set_cache(&self, value: Option<HeaderValue>) {
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
     /// The value of the header; `None` if each parameter had an effect.
@@ -179,10 +225,18 @@ pub(crate) async fn name_without_effect(
     request: Request,
     next: Next,
 ) -> Response {
-    let notes = Arc::new(ParameterNotes { policy: Some(policy), names: Mutex::default() });
+    let notes = Arc::new(ParameterNotes { policy: Some(policy), ..ParameterNotes::default() });
     let mut response = CURRENT.scope(Arc::clone(&notes), next.run(request)).await;
     if let Some(names) = notes.header() {
         response.headers_mut().insert(HEADER, names);
+    }
+    if notes.left_out.load(Ordering::Relaxed) {
+        let line = HeaderValue::from_static("x-anthropic-billing-header");
+        response.headers_mut().insert(LEFT_OUT, line);
+    }
+    let cache = notes.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(cache) = cache {
+        response.headers_mut().insert(cache_reports::HEADER, cache);
     }
     response
 }
@@ -205,6 +259,22 @@ mod tests {
         assert_eq!(error.message, "best_of must be 1: there is no search");
         ParameterWithoutEffect::any("num_gpu", "why").accept("options.num_gpu", &json!(3), &notes).unwrap();
         assert_eq!(notes.header().unwrap(), "options.num_gpu");
+    }
+
+    #[test]
+    fn a_line_that_differs_each_time_is_left_out() {
+        let of = |text: &str| {
+            let notes = ParameterNotes::default();
+            (notes.without_header_lines(text), notes.left_out.load(Ordering::Relaxed))
+        };
+        let line = "x-anthropic-billing-header: cc_version=2.1; cch=1f;";
+        assert_eq!(of(line), (None, true));
+        assert_eq!(of(&format!("{line}\nYou are an agent.")), (Some("You are an agent.".to_owned()), true));
+        for kept in
+            ["You are an agent.", " x-anthropic-billing-header: a", "X-Anthropic-Billing-Header: a", ""]
+        {
+            assert_eq!(of(kept), (Some(kept.to_owned()), false));
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub struct SamplingSettings {
     pub repetition_penalty: Option<f32>,
     pub presence_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
+    pub penalty_range: Option<u32>,
     pub bias: Vec<(u32, f32)>,
     pub seed: Option<u64>,
     pub dry: DrySettings,
@@ -79,7 +80,56 @@ pub fn check_ranges(sampling: &Sampling) -> std::result::Result<(), ApiError> {
 /// The breakers of DRY by default, those of llama.cpp.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
+/// The target surprise of Mirostat 2, from the version that a client asks for: 0 is off, and 2 aims at 5 bits
+/// if the client names no target, as in llama.cpp.
+///
+/// # Errors
+/// When it is another version.
+pub fn mirostat_tau(
+    param: &str,
+    version: Option<u32>,
+    tau: Option<f32>,
+) -> std::result::Result<Option<f32>, ApiError> {
+    match version {
+        None => Ok(tau),
+        Some(0) => Ok(None),
+        Some(2) => Ok(Some(tau.unwrap_or(5.0))),
+        Some(version) => {
+            Err(ApiError::unsupported(param, format!("{param} is {version}; it must be 0 or 2")))
+        }
+    }
+}
+
 impl SamplingSettings {
+    /// These settings with penalties that count the last `tokens` tokens only: -1 is all, and 0 none, which
+    /// switches the penalties off.
+    ///
+    /// # Errors
+    /// When the number is below -1.
+    pub fn with_range(
+        self,
+        param: &str,
+        tokens: Option<i64>,
+    ) -> std::result::Result<SamplingSettings, ApiError> {
+        match tokens {
+            None => Ok(self),
+            Some(-1) => Ok(SamplingSettings { penalty_range: Some(0), ..self }),
+            Some(0) => Ok(SamplingSettings {
+                repetition_penalty: Some(1.0),
+                presence_penalty: Some(0.0),
+                frequency_penalty: Some(0.0),
+                ..self
+            }),
+            Some(count @ 1..) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                Ok(SamplingSettings { penalty_range: Some(count), ..self })
+            }
+            Some(count) => {
+                Err(ApiError::invalid(param, format!("{param} is {count}; it must be -1, 0 or more")))
+            }
+        }
+    }
+
     /// These settings, and the model's where none is set.
     ///
     /// # Errors
@@ -102,6 +152,7 @@ impl SamplingSettings {
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            penalty_range: self.penalty_range.unwrap_or(default.penalty_range),
             bias: self.bias.clone(),
             seed: self.seed.unwrap_or(default.seed),
             dry: self.dry.over(model)?,

@@ -50,6 +50,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::openai::routes())
         .merge(api::anthropic::routes())
         .merge(api::ollama::routes())
+        .merge(api::girih::routes())
         .merge(openapi::routes())
         .merge(page::page(state.page_token.clone()))
         .fallback(no_route)
@@ -226,9 +227,7 @@ impl Server {
     /// Serves requests, now that the models are loaded.
     fn begin(&self) {
         self.runtime.spawn(restart_engines(Arc::clone(&self.state)));
-        if let Some(idle) = self.unload_idle {
-            self.runtime.spawn(unload_idle(Arc::clone(&self.state), idle));
-        }
+        self.runtime.spawn(unload_idle(Arc::clone(&self.state), self.unload_idle));
         self.runtime.spawn(drop_unread(Arc::clone(&self.state), self.unread_time));
         self.state.set_phase(ServerPhase::Ready);
     }
@@ -331,14 +330,22 @@ async fn restart_engines(state: Arc<ServerState>) {
     }
 }
 
-/// Unloads models that were not used for this time, again and again.
-async fn unload_idle(state: Arc<ServerState>, idle: Duration) {
-    let pause = (idle / 4).clamp(Duration::from_millis(100), Duration::from_secs(30));
+/// The maximum time between two looks for models to unload.
+const MAX_IDLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Unloads models that were not used for their time, again and again.
+async fn unload_idle(state: Arc<ServerState>, idle: Option<Duration>) {
+    // A request may ask for a shorter time.
+    let pause = idle.map_or(MAX_IDLE_PAUSE, |idle| idle / 4);
+    let pause = pause.clamp(Duration::from_millis(100), MAX_IDLE_PAUSE);
     loop {
         tokio::time::sleep(pause).await;
+        if !state.models.has_idle_times() {
+            continue;
+        }
         let state = Arc::clone(&state);
         // Ending an engine's thread takes time.
-        let _ = spawn_blocking(move || state.models.unload_idle(idle)).await;
+        let _ = spawn_blocking(move || state.models.unload_idle()).await;
     }
 }
 

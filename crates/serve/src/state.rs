@@ -8,6 +8,7 @@ use std::time::Duration;
 use girih::{CancelHandle, Result, Tenant};
 
 use crate::access::PageToken;
+use crate::cache_reports::CacheReports;
 use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
@@ -15,6 +16,7 @@ use crate::models::ServedModels;
 use crate::observe::Metrics;
 use crate::options::{ServeOptions, ServedModel};
 use crate::parameters::ParameterPolicy;
+use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
 
 /// What all requests share.
@@ -23,6 +25,12 @@ pub struct ServerState {
     pub models: ServedModels,
     /// Changes requests before they are queued.
     pub request_hook: Option<RequestHook>,
+    /// What holds for all replies.
+    pub reply_rules: ReplyRules,
+    /// Why prompts were not served from the prefix cache.
+    pub cache_reports: CacheReports,
+    /// Whether reports may have texts of prompts.
+    pub logs_prompts: bool,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What happens to parameters without effect.
@@ -71,8 +79,14 @@ impl ServerState {
         Ok(ServerState {
             models: ServedModels::new(options)?,
             request_hook: options.request_hook.clone(),
+            reply_rules: options.reply_rules,
+            cache_reports: CacheReports::default(),
+            logs_prompts: options.access_log.as_ref().is_some_and(|log| log.has_bodies),
             metrics: Arc::new(Metrics::new(options.metrics_compat)),
-            parameters: Arc::new(ParameterPolicy::new(options.unknown_parameters, options.notice)),
+            parameters: Arc::new(
+                ParameterPolicy::new(options.unknown_parameters, options.notice)
+                    .keeping_header_lines(options.keeps_header_lines),
+            ),
             page_token: PageToken::random()?,
             drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),

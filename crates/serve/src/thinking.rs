@@ -4,6 +4,7 @@ use girih::{Conversation, Model};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::parameters::ParameterNotes;
 
 /// Sets the thinking of a message that a client sends back, as chat templates read it: that of gpt-oss
 /// reads `thinking`, others `reasoning_content`.
@@ -19,6 +20,45 @@ pub struct Thinking {
     pub param: &'static str,
     /// How much.
     pub effort: Effort,
+    /// What happens if the model cannot.
+    pub lack: Lack,
+}
+
+/// A maximum number of tokens of thinking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThinkingLimit {
+    /// The parameter that sets it; `None` for the server's own.
+    pub param: Option<&'static str>,
+    /// The number.
+    pub tokens: u32,
+}
+
+impl ThinkingLimit {
+    /// One that a client asks for; a negative number is none.
+    pub fn asked(param: &'static str, tokens: Option<i64>) -> Option<ThinkingLimit> {
+        let tokens = u32::try_from(tokens?).ok()?;
+        Some(ThinkingLimit { param: Some(param), tokens })
+    }
+
+    /// Why it has no effect on replies to a conversation, if it has none.
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or no template of the right name.
+    pub fn lack(self, conversation: &Conversation, model: &Model) -> girih::Result<Option<&'static str>> {
+        let tools = conversation.tools.as_deref();
+        let can_end = model.reply_style(tools.is_some())?.can_end_thinking();
+        let thinks = TemplateThinking::of(model, tools)?.thinks;
+        Ok((!thinks || !can_end).then_some("the model does not think, or not in a form that can be ended"))
+    }
+}
+
+/// What happens if a model cannot think as it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The request is refused.
+    Refused,
+    /// The model answers as it can, and the parameter has no effect.
+    WithoutEffect,
 }
 
 /// How much a model thinks.
@@ -59,36 +99,69 @@ impl TemplateThinking {
     }
 }
 
+/// Sets the variable by which a chat template knows how much the model is to say; notes it as without effect if
+/// the template does not read it.
+///
+/// # Errors
+/// When there is no tokenizer, or no template of the right name.
+pub fn set_verbosity(
+    word: &str,
+    conversation: &mut Conversation,
+    model: &Model,
+    notes: &ParameterNotes,
+) -> Result<(), ApiError> {
+    let template = model.text_processor()?.template.as_ref();
+    let source = template.map(|template| template.source(conversation.tools.as_deref())).transpose()?;
+    if source.is_some_and(|source| source.contains("verbosity")) {
+        conversation.variables.insert("verbosity".to_owned(), word.into());
+    } else {
+        notes.add("verbosity", "the chat template does not read it");
+    }
+    Ok(())
+}
+
 impl Thinking {
-    /// Sets the variable by which the model's chat template knows how much to think.
+    /// Sets the variable by which the model's chat template knows how much to think. Returns why it had no
+    /// effect, if it had none.
     ///
     /// # Errors
-    /// When the template has no such variable, or the model cannot do it.
-    pub fn apply(&self, conversation: &mut Conversation, model: &Model) -> Result<(), ApiError> {
+    /// When the template has no such variable, or the model cannot do it, and this is to be refused.
+    pub fn apply(
+        &self,
+        conversation: &mut Conversation,
+        model: &Model,
+    ) -> Result<Option<&'static str>, ApiError> {
         let TemplateThinking { has_levels, has_switch, thinks } =
             TemplateThinking::of(model, conversation.tools.as_deref())?;
         let mut set = |name: &str, value: Value| {
             conversation.variables.insert(name.to_owned(), value);
-            Ok(())
+            Ok(None)
         };
         match &self.effort {
             Effort::Level(word) if has_levels => set("reasoning_effort", word.as_str().into()),
             Effort::Level(word) if has_switch => set("enable_thinking", (word != "none").into()),
             Effort::Level(_) => {
-                Err(self.refused("its chat template reads neither reasoning_effort nor enable_thinking"))
+                self.lacking("its chat template reads neither reasoning_effort nor enable_thinking")
             }
             Effort::On if has_switch => set("enable_thinking", true.into()),
-            Effort::On if thinks => Ok(()),
-            Effort::On => Err(self.refused("it does not think")),
+            Effort::On if thinks => Ok(None),
+            Effort::On => self.lacking("it does not think"),
             Effort::Off if has_switch => set("enable_thinking", false.into()),
-            Effort::Off if thinks => Err(self.refused("it always thinks")),
-            Effort::Off => Ok(()),
+            Effort::Off if thinks => self.lacking("it always thinks"),
+            Effort::Off => Ok(None),
         }
     }
 
     /// The error for a prompt without a chat template.
     pub fn without_template(&self) -> ApiError {
         self.refused("the prompt is no conversation")
+    }
+
+    fn lacking(&self, why: &'static str) -> Result<Option<&'static str>, ApiError> {
+        match self.lack {
+            Lack::Refused => Err(self.refused(why)),
+            Lack::WithoutEffect => Ok(Some(why)),
+        }
     }
 
     fn refused(&self, why: &str) -> ApiError {
@@ -110,10 +183,18 @@ mod tests {
         let options = OpenOptions { chat_template: Some(source.to_owned()), ..OpenOptions::default() };
         let model = Model::open_with(BUILT_IN, &options).unwrap();
         let mut conversation = Conversation::new();
-        let thinking = Thinking { param: "think", effort };
+        let thinking = Thinking { param: "think", effort: effort.clone(), lack: Lack::Refused };
+        let lenient = Thinking { lack: Lack::WithoutEffect, ..thinking.clone() };
+        let applied = lenient.apply(&mut Conversation::new(), &model).unwrap();
         match thinking.apply(&mut conversation, &model) {
-            Ok(()) => Ok(Value::Object(conversation.variables)),
-            Err(error) => Err(error.message),
+            Ok(why) => {
+                assert_eq!((why, applied), (None, None));
+                Ok(Value::Object(conversation.variables))
+            }
+            Err(error) => {
+                assert!(error.message.contains(applied.unwrap()), "{error}");
+                Err(error.message)
+            }
         }
     }
 

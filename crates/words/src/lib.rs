@@ -14,6 +14,7 @@ mod folder;
 pub mod fuzz;
 mod gguf_export;
 mod gguf_vocab;
+mod infill;
 mod limits;
 mod model_json;
 mod named_rules;
@@ -37,6 +38,7 @@ mod unigram;
 mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;
+pub use infill::InfillPrompt;
 pub use limits::TextLimits;
 pub use parts::NamedTokens;
 pub use processor::TextProcessor;

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod embed;
 pub mod hub;
 pub mod inspect;
+pub mod launch;
 pub mod man;
 pub mod npu;
 pub mod outcome;
@@ -46,6 +47,8 @@ enum CliCommand {
     Chat(chat::Args),
     /// Serve models over HTTP, for clients of OpenAI's, Anthropic's and Ollama's APIs.
     Serve(serve::Args),
+    /// Print what an agent such as Claude Code needs to use a server of girih, or start it so.
+    Launch(launch::Args),
     /// Print one vector for each text.
     Embed(embed::Args),
     /// Show the tokens of a text.
@@ -96,6 +99,7 @@ pub fn dispatch(cli: Cli, faults: Vec<String>, command_line: fn() -> Command) ->
         CliCommand::Run(args) => run::run(&args),
         CliCommand::Chat(args) => chat::run(&args),
         CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Launch(args) => launch::run(&args),
         CliCommand::Embed(args) => embed::run(&args),
         CliCommand::Tokenize(args) => tokenize::run(&args),
         CliCommand::Render(args) => render::run(&args),

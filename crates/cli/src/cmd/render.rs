@@ -46,6 +46,8 @@ struct RenderLine {
     documents: Option<Vec<Value>>,
     #[serde(default)]
     add_generation_prompt: Option<bool>,
+    #[serde(default)]
+    continue_final_message: bool,
     /// All other keys are variables of the template.
     #[serde(flatten)]
     variables: Map<String, Value>,
@@ -59,9 +61,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return answer_lines(file, |line| {
             let request: RenderLine =
                 serde_json::from_str(line).map_err(|error| Error::work(shorten(error)))?;
-            let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
-            let add_generation_prompt = add_generation_prompt.unwrap_or(!args.no_generation_prompt);
-            let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
+            let begins_reply = request.add_generation_prompt.unwrap_or(!args.no_generation_prompt);
+            let conversation = Conversation {
+                messages: request.messages,
+                tools: request.tools,
+                documents: request.documents,
+                add_generation_prompt: begins_reply,
+                continues_last: request.continue_final_message,
+                variables: request.variables,
+            };
             Ok(json!({"text": joined(&processor.render(&mut renderer, &conversation)?)}))
         });
     }

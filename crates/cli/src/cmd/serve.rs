@@ -1,9 +1,11 @@
 //! `girih serve`: serves models over HTTP.
 
+mod model_folder;
 mod served_names;
 
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use girih::tools::FreeMemory;
@@ -25,6 +27,7 @@ use crate::process_limits;
 use crate::server_args::ServerArgs;
 use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
+use model_folder::FolderModel;
 use served_names::NamedModel;
 
 /// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
@@ -39,8 +42,12 @@ pub struct Args {
     typed: TypedOptions,
     /// Folders, .gguf or .safetensors files, ids in the cache, aliases, or stories260k, or NAME=MODEL for
     /// another id in the APIs; the first one answers requests that name no model.
-    #[arg(value_name = "[NAME=]MODEL", required = true)]
+    #[arg(value_name = "[NAME=]MODEL", required_unless_present = "model_folder")]
     models: Vec<String>,
+    /// Folder whose models are served, too: .gguf files and folders with a config.json. Each is loaded by the first
+    /// request that names it.
+    #[arg(long = "models", value_name = "DIR")]
+    model_folder: Option<PathBuf>,
     /// Id of the model in the APIs; of several models, given once for each in order.
     #[arg(long, value_name = "NAME", alias = "served-model-name")]
     served_name: Vec<String>,
@@ -144,7 +151,44 @@ fn models(args: &Args) -> Result<Vec<ServedModel>> {
             "--chat-template is for one model, and {replying} are served: put chat_template.jinja into each folder"
         )));
     }
-    Ok(models.into_iter().map(|model| model.served).collect())
+    let mut served: Vec<ServedModel> = models.into_iter().map(|model| model.served).collect();
+    if let Some(folder) = &args.model_folder {
+        add_folder(args, folder, &mut served)?;
+    }
+    Ok(served)
+}
+
+/// Adds the models of a folder that can be served, and tells which cannot.
+fn add_folder(args: &Args, folder: &Path, served: &mut Vec<ServedModel>) -> Result<()> {
+    if args.template.has_template() {
+        return Err(Error::call(
+            "--chat-template is for one model, and --models serves those of a folder: omit one",
+        ));
+    }
+    for FolderModel { name, path } in model_folder::models(folder)? {
+        if served.iter().any(|model| model.name == name) {
+            continue;
+        }
+        match opened(args, &NamedModel { name, source: &path }) {
+            Ok(CheckedModel { is_encoder: true, .. }) => {
+                print_note(format!(
+                    "{path} is an encoder, which stays loaded, and is left out: name it to serve it"
+                ));
+            }
+            Ok(CheckedModel { served: model, .. }) => {
+                served.push(ServedModel { is_loaded_on_request: true, ..model });
+            }
+            Err(Error::Call(sentence) | Error::Work(sentence)) => print_note(format!("left out: {sentence}")),
+            Err(error) => return Err(error),
+        }
+    }
+    if served.is_empty() {
+        let folder = folder.display();
+        return Err(Error::call(format!(
+            "{folder} has no model that can be served; name another folder, or a model"
+        )));
+    }
+    Ok(())
 }
 
 /// A model that has been opened to check it, as it is served.
@@ -188,6 +232,8 @@ fn opened(args: &Args, model: &NamedModel<'_>) -> Result<CheckedModel> {
     };
     let source = model_name::resolved(name)?.into_owned();
     let open_options = loading::open_options_for_chat(&source, &args.arch, &args.template)?;
-    let served = ServedModel { name: model.name.clone(), source, open_options, run_options };
+    let is_loaded_on_request = false;
+    let served =
+        ServedModel { name: model.name.clone(), source, open_options, run_options, is_loaded_on_request };
     Ok(CheckedModel { served, is_encoder })
 }

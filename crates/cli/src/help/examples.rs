@@ -16,7 +16,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("chat", &["girih chat Qwen/Qwen3-0.6B", "girih chat model.gguf --system \"Answer in one sentence.\""]),
-    ("serve", &["girih serve Qwen/Qwen3-0.6B", "girih serve model.gguf --port 8000 --sequences 8"]),
+    (
+        "serve",
+        &[
+            "girih serve Qwen/Qwen3-0.6B",
+            "girih serve model.gguf --port 8000 --sequences 8",
+            "girih serve --models folder",
+        ],
+    ),
+    ("launch", &["girih launch claude", "girih launch codex --run"]),
     ("embed", &["girih embed sentence-transformers/all-MiniLM-L6-v2 \"a cat\" \"a dog\""]),
     ("tokenize", &["girih tokenize stories260k \"a small cat\" --explain"]),
     ("render", &["girih render Qwen/Qwen3-0.6B \"Hello\" --system \"Be brief.\""]),

@@ -62,6 +62,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
         &[
             "memory",
             "unload-idle",
+            "models",
             "kv",
             "overflow",
             "weights",
@@ -82,6 +83,9 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "allowed-host",
             "allowed-origin",
             "unknown-parameters",
+            "keep-header-lines",
+            "thinking-budget",
+            "stop-loops",
             "tls-cert",
             "tls-key",
             "no-sandbox",

@@ -10,6 +10,7 @@ mod first_run;
 mod help;
 mod hub;
 mod interrupted;
+mod launch;
 mod little_memory;
 mod messages;
 mod names;

@@ -27,6 +27,7 @@
 
 mod block_count;
 mod block_pool;
+mod nearest;
 
 use std::ops::Range;
 
@@ -35,6 +36,8 @@ use girih_graph::{BLOCK_POSITIONS, GroupId, StateKind};
 
 pub use block_count::{blocks, blocks_of};
 use block_pool::BlockPool;
+pub use nearest::NearestPrompt;
+use nearest::{EvictedPrompts, shared};
 
 use crate::service::Tenant;
 
@@ -71,6 +74,18 @@ pub struct PrefixCache<K> {
     /// Counts sequences begun and ended; orders sequences by age and by last use.
     clock: u64,
     totals: CacheTotals,
+    evicted: EvictedPrompts<K>,
+}
+
+/// A sequence that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct BegunSequence {
+    /// Its id.
+    pub id: SequenceId,
+    /// The number of first tokens of the prompt whose state it shares.
+    pub shared: u32,
+    /// The number of those that earlier sequences have.
+    pub nearest: NearestPrompt,
 }
 
 /// What a prefix cache has done since it was made, of all tenants.
@@ -196,7 +211,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         assert_eq!(kinds.len(), blocks.len(), "a group has a kind and a number of blocks");
         let pools = kinds.iter().zip(blocks).map(|(kind, blocks)| BlockPool::new((*kind).into(), *blocks));
         let (pools, totals) = (pools.collect(), CacheTotals::default());
-        PrefixCache { pools, sequences: Vec::new(), clock: 0, totals }
+        PrefixCache { pools, sequences: Vec::new(), clock: 0, totals, evicted: EvictedPrompts::new() }
     }
 
     /// What the cache has done so far.
@@ -320,8 +335,16 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// As [`PrefixCache::begin`], but shares only what `rules` allow.
     pub fn begin_within(&mut self, prompt: &[K], rules: SharingRules<'_>) -> (SequenceId, u32) {
+        let BegunSequence { id, shared, .. } = self.begin_reporting(prompt, rules);
+        (id, shared)
+    }
+
+    /// As [`PrefixCache::begin_within`]; also tells how far earlier sequences have the prompt.
+    pub fn begin_reporting(&mut self, prompt: &[K], rules: SharingRules<'_>) -> BegunSequence {
         let now = self.tick();
-        let found = self.longest(prompt, &rules);
+        let (found, held) = self.longest(prompt, &rules);
+        let evicted = self.evicted.shared(&rules.tenant, prompt);
+        let nearest = NearestPrompt { held: held as u32, evicted: evicted as u32 };
         let mut sequence = CachedSequence {
             id: SequenceId(now),
             tenant: rules.tenant,
@@ -349,25 +372,27 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         *prompts += 1;
         *tokens += prompt.len() as u64;
         *hits += shared as u64;
-        (SequenceId(now), shared as u32)
+        BegunSequence { id: SequenceId(now), shared: shared as u32, nearest }
     }
 
     /// Finds the sequence with the longest resumable prefix of `prompt` that `rules` allow, and
-    /// that prefix's length; if several are equally long, the oldest sequence.
-    fn longest(&self, prompt: &[K], rules: &SharingRules<'_>) -> Option<(usize, usize)> {
+    /// that prefix's length; if several are equally long, the oldest sequence. Also returns the length of the
+    /// longest prefix that one of the tenant's sequences has.
+    fn longest(&self, prompt: &[K], rules: &SharingRules<'_>) -> (Option<(usize, usize)>, usize) {
         let may = |sequence: &CachedSequence<K>| {
             sequence.tenant == rules.tenant
                 && (!rules.confirmed_only || sequence.confirmed == sequence.tokens.len())
         };
         let sequences = self.sequences.iter().enumerate().filter(|(_, sequence)| may(sequence));
+        let mut held = 0;
         let lengths = sequences.map(|(index, sequence)| {
-            let pairs = sequence.tokens.iter().zip(prompt);
-            let shared = pairs.take_while(|(held, new)| held == new).count();
-            let shared = shared.min(prompt.len().saturating_sub(1)) as u32;
-            Some((index, self.resumes_at(index, shared, rules.spans)? as usize))
+            let shared = shared(&sequence.tokens, prompt).min(prompt.len().saturating_sub(1));
+            held = held.max(shared);
+            Some((index, self.resumes_at(index, shared as u32, rules.spans)? as usize))
         });
         let resumable = lengths.flatten().filter(|(_, length)| *length > 0);
-        resumable.reduce(|best, next| if next.1 > best.1 { next } else { best })
+        let best = resumable.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        (best, held)
     }
 
     /// The last position, at most `to` and within no span, whose row finds in the blocks of a
@@ -543,7 +568,8 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     fn evict(&mut self) -> Option<()> {
         let ended = self.sequences.iter().filter_map(|sequence| Some((sequence.ended?, sequence.id)));
         let (_, id) = ended.min()?;
-        self.discard(id);
+        let CachedSequence { tenant, tokens, .. } = self.remove(id);
+        self.evicted.add(tenant, tokens);
         Some(())
     }
 
@@ -651,12 +677,18 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// Releases all blocks of a sequence.
     pub fn discard(&mut self, id: SequenceId) {
+        self.remove(id);
+    }
+
+    /// Releases all blocks of a sequence, and returns what is left of it.
+    fn remove(&mut self, id: SequenceId) -> CachedSequence<K> {
         self.drop_copies(id);
         let index = self.find(id);
         let sequence = self.sequences.remove(index);
         for (pool, table) in self.pools.iter_mut().zip(&sequence.tables) {
             table.all_held().rev().for_each(|block| pool.release(block));
         }
+        sequence
     }
 
     /// Evicts all ended sequences.

@@ -20,9 +20,15 @@ pub type Sampler = fn(&mut [f32], &Sampling, History<'_>);
 /// The samplers and their names, in the order in which they apply. Mirostat follows them.
 pub const SAMPLERS: &[(&str, Sampler)] = &[
     ("bias", |logits, set, _| bias(logits, &set.bias)),
-    ("repetition_penalty", |logits, set, history| repetition(logits, history, set.repetition_penalty)),
-    ("frequency_penalty", |logits, set, history| frequency(logits, history.reply, set.frequency_penalty)),
-    ("presence_penalty", |logits, set, history| presence(logits, history.reply, set.presence_penalty)),
+    ("repetition_penalty", |logits, set, history| {
+        repetition(logits, history.last(set.penalty_range), set.repetition_penalty);
+    }),
+    ("frequency_penalty", |logits, set, history| {
+        frequency(logits, history.last(set.penalty_range).reply, set.frequency_penalty);
+    }),
+    ("presence_penalty", |logits, set, history| {
+        presence(logits, history.last(set.penalty_range).reply, set.presence_penalty);
+    }),
     ("dry", |logits, set, history| dry(logits, history, &set.dry)),
     ("top_n_sigma", |logits, set, _| top_n_sigma(logits, set.top_n_sigma)),
     ("temperature", |logits, set, _| {

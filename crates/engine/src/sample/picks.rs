@@ -38,6 +38,7 @@ impl PickQuery {
         if largest >= max || sampling.needs_row() {
             return None;
         }
+        let history = history.last(sampling.penalty_range);
         let mut asked: BTreeSet<u32> = sampling.bias.iter().map(|(id, _)| *id).collect();
         if sampling.repetition_penalty != 1.0 {
             asked.extend(history.prompt);
@@ -70,9 +71,11 @@ pub fn pick_from(
     // The samplers run on the known logits, which are numbered in order of their ids.
     let index: BTreeMap<u32, u32> = known.keys().copied().zip(0..).collect();
     let numbered = |ids: &[u32]| -> Vec<u32> { ids.iter().filter_map(|id| index.get(id).copied()).collect() };
-    let (prompt, reply) = (numbered(history.prompt), numbered(history.reply));
+    // The range counts tokens that have no number, too, so it is applied here and not by the samplers.
+    let penalized = history.last(sampling.penalty_range);
+    let (prompt, reply) = (numbered(penalized.prompt), numbered(penalized.reply));
     let bias = sampling.bias.iter().map(|(id, bias)| (index[id], *bias)).collect();
-    let set = Sampling { bias, ..sampling.clone() };
+    let set = Sampling { bias, penalty_range: 0, ..sampling.clone() };
     let numbered = History { prompt: &prompt, reply: &reply };
     let mut logits: Vec<f32> = known.values().copied().collect();
     // No logit that was not picked is above the lowest pick, which goes along unchanged. If fewer

@@ -45,6 +45,7 @@ fn settings(random: &mut Random) -> Sampling {
         sampling.repetition_penalty = [1.3, 0.5][random.below(2)];
         sampling.presence_penalty = [0.0, 0.5, -1.0][random.below(3)];
         sampling.frequency_penalty = [0.0, 0.25][random.below(2)];
+        sampling.penalty_range = random.below(6) as u32;
     }
     sampling
 }

@@ -189,3 +189,23 @@ fn log_probabilities_add_up_to_one() {
     let none = logprobs(&logits, 2, 0);
     assert_eq!((none.chosen.value, none.top.len()), (f64::NEG_INFINITY, 0));
 }
+
+#[test]
+fn penalties_count_the_last_tokens_of_their_range() {
+    let history = History { prompt: &[0, 1], reply: &[2, 3] };
+    let chosen = |penalty_range| {
+        let sampling = Sampling { repetition_penalty: 2.0, penalty_range, ..Sampling::greedy() };
+        pick(&[8.0, 7.0, 6.0, 5.9, 5.0], &sampling, history).unwrap()
+    };
+    // Of the tokens 0 to 3 the last ones are halved; token 4 has never occurred.
+    assert_eq!((0..=5).map(chosen).collect::<Vec<_>>(), [4, 0, 0, 0, 4, 4]);
+    let chosen = |penalty_range| {
+        let sampling = Sampling { presence_penalty: 4.0, penalty_range, ..Sampling::greedy() };
+        pick(&[1.0, 3.0, 6.0, 5.9, 1.0], &sampling, history).unwrap()
+    };
+    // The tokens of the reply are 2 and 3: with a range of 1, only 3 is penalized; prompts never are.
+    assert_eq!((0..=3).map(chosen).collect::<Vec<_>>(), [1, 2, 1, 1]);
+    assert_eq!(history.last(1).reply, [3]);
+    assert_eq!((history.last(3).prompt, history.last(3).reply), (&[1][..], &[2, 3][..]));
+    assert_eq!((history.last(0).prompt, history.last(9).prompt), (&[0, 1][..], &[0, 1][..]));
+}

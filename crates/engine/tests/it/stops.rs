@@ -1,7 +1,7 @@
 //! Stop tokens and stop strings.
 
 use girih_engine::text::StopStrings;
-use girih_engine::{Sampling, Stop, Stops, TokenRequest};
+use girih_engine::{Sampling, Stop, StopRules, Stops, TokenRequest};
 
 use crate::oracle::{self, Pieces, engine, prompt, reply, request};
 
@@ -110,4 +110,53 @@ fn half_a_character_after_a_stop_string_is_not_shown() {
     }
     let whole = reply(&mut engine(64).0, ask("y"));
     assert_eq!((whole.text.as_str(), whole.stop), ("x\u{FFFD}", Some(Stop::Length)));
+}
+
+#[test]
+fn a_stop_string_counts_only_where_it_may_begin_and_after_the_minimum() {
+    let stops = || StopStrings::new(vec!["ab".into()]);
+    let mut marked = stops().at_marked_places();
+    assert_eq!((marked.push("xab").text.as_str(), marked.push("a").text.as_str()), ("xab", ""));
+    assert_eq!(marked.push("b").text, "ab", "the place was not marked");
+    marked.may_begin_here();
+    let released = marked.push("ab");
+    assert_eq!((released.text.as_str(), released.stop.as_deref()), ("", Some("ab")));
+    let mut late = stops();
+    assert_eq!(late.push_unstopped("abxa").text, "abx");
+    let released = late.push("bc");
+    assert_eq!(
+        (released.text.as_str(), released.stop.as_deref()),
+        ("", Some("ab")),
+        "it ends after the minimum"
+    );
+    let released = stops().including().push("xabc");
+    assert_eq!((released.text.as_str(), released.stop.as_deref()), ("xab", Some("ab")));
+}
+
+#[test]
+fn nothing_ends_a_reply_before_its_minimum() {
+    let prompt = prompt(33, 20);
+    let whole = oracle::greedy(&prompt, 30);
+    let ask = |min_new, tokens: Vec<u32>, strings: Vec<String>| {
+        let stop_rules = StopRules { min_new, ..StopRules::default() };
+        let ask = TokenRequest { stops: Stops { tokens, strings }, stop_rules, ..request(&prompt, 30) };
+        reply(&mut engine(64).0, ask)
+    };
+    let stop = whole[12];
+    let first = whole.iter().position(|id| *id == stop).unwrap();
+    assert_eq!(ask(first as u32, vec![stop], vec![]).ids, whole[..first], "the minimum is reached");
+    let longer = ask(first as u32 + 4, vec![stop], vec![]);
+    assert!(longer.ids.len() >= first + 4 && !longer.ids.contains(&stop));
+    assert_eq!(longer.ids[..first], whole[..first]);
+    // A string that ends in the first tokens does not count.
+    let text = Pieces::text(&whole[..4]);
+    let stopped = ask(4, vec![], vec![text.clone()]);
+    assert!(stopped.text.starts_with(&text) && stopped.ids.len() > 4, "{stopped:?}");
+    let refused = TokenRequest {
+        stop_rules: StopRules { min_new: 1, ..StopRules::default() },
+        overflow: girih_engine::Overflow::Truncate,
+        ..request(&prompt, 30)
+    };
+    let error = engine(64).0.submit(refused, Pieces::hooks()).unwrap_err();
+    assert!(error.to_string().contains("minimum number of tokens"), "{error}");
 }

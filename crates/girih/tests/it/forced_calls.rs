@@ -102,10 +102,10 @@ fn what_cannot_be_forced_is_refused_by_name() {
     let without_tools = Request::new(Conversation::new().user("Hi")).tool_choice(ToolChoice::Required);
     assert!(refusal(None, without_tools).contains("there is no tool to force"));
     assert!(refusal(None, Request::new("Hi").tool_choice(ToolChoice::Required)).contains("no conversation"));
-    assert!(refusal(None, required().stop("a")).contains("a tool choice and stop strings"));
+    assert!(refusal(None, required().stop_token(5)).contains("a tool choice and stop tokens"));
     assert!(refusal(None, required().grammar(Grammar::JsonObject)).contains("a grammar and a tool choice"));
-    let bad = vec![tool("bad", &json!({"nullable": true}))];
+    let bad = vec![tool("bad", &json!({"nullabel": true}))];
     let conversation = Conversation { tools: Some(bad), ..Conversation::new().user("Hi") };
     let bad = refusal(None, Request::new(conversation).tool_choice(ToolChoice::Required));
-    assert!(bad.contains("the tool 'bad'") && bad.contains("nullable"), "{bad}");
+    assert!(bad.contains("the tool 'bad'") && bad.contains("nullabel"), "{bad}");
 }

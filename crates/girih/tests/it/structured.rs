@@ -105,7 +105,7 @@ fn forms_are_refused_by_name_and_leave_other_requests_alone() -> Result<()> {
     let cases = [
         (schema(r#"{"type": "string", "nullable": true}"#), "'nullable'"),
         (schema("{"), "not JSON"),
-        (request(1).stop("}"), "stop strings"),
+        (request(1).stop_token(5), "stop tokens"),
     ];
     for (request, reason) in cases {
         let error = session.generate(request).map(drop).unwrap_err();

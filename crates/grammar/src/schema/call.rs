@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::document::{Document, NodeId};
 use super::expand::Expander;
+use super::from_api::{SchemaObjects, schema_from_api};
 use super::rules::{RuleWriter, Spaces};
 use super::shape::Claim;
 use super::text::read;
@@ -36,7 +37,8 @@ pub(crate) fn compile(grammar: &CallGrammar) -> Result<(GrammarInit, CallCheck)>
     }
     let mut schemas = Vec::with_capacity(texts.len());
     for (call, text) in grammar.calls.iter().zip(&texts) {
-        schemas.push((call, read(text).map_err(|error| of_tool(call, &error))?));
+        let schema = read(text).map_err(|error| of_tool(call, &error))?;
+        schemas.push((call, schema_from_api(&schema, SchemaObjects::Closed)));
     }
     let mut checks = Vec::with_capacity(schemas.len());
     let mut writer: Option<(RuleWriter<'_>, SymIdx)> = None;

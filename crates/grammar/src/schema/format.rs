@@ -15,11 +15,24 @@ macro_rules! date {
     };
 }
 
+/// As `date!`, without the year 0, which Python does not have.
+macro_rules! written_date {
+    () => {
+        concat!(
+            r"(?:(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})",
+            r"-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+            r"|02-(?:0[1-9]|1[0-9]|2[0-8]))",
+            r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
+        )
+    };
+}
+
+/// What Python and JavaScript read, too: no more than microseconds, and capital letters.
 macro_rules! time {
     () => {
         concat!(
-            r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?",
-            r"(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+            r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?",
+            r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
         )
     };
 }
@@ -66,11 +79,11 @@ pub(crate) struct StringFormat {
 
 /// The formats that are enforced.
 static FORMATS: [StringFormat; 9] = [
-    StringFormat { name: "date", written: date!(), all: date!() },
+    StringFormat { name: "date", written: written_date!(), all: date!() },
     StringFormat { name: "time", written: time!(), all: loose_time!() },
     StringFormat {
         name: "date-time",
-        written: concat!(date!(), "[tT]", time!()),
+        written: concat!(written_date!(), "T", time!()),
         all: concat!(date!(), "[tT]", loose_time!()),
     },
     StringFormat {

@@ -12,6 +12,7 @@ mod call;
 mod document;
 mod expand;
 mod format;
+mod from_api;
 mod keywords;
 mod negate;
 mod number;
@@ -27,6 +28,8 @@ use girih_tensor::Result;
 use llguidance::api::GrammarInit;
 
 use crate::validator::SchemaValidator;
+
+pub use from_api::{SchemaObjects, schema_from_api};
 
 pub(crate) use call::{CallCheck, compile as compile_call};
 

@@ -64,7 +64,7 @@ fn schemas_that_are_not_enforced_are_refused_with_their_tool() {
     let refusal =
         |schema: Value| accepts(&calls(&[("good", json!({})), ("bad", schema)]), "").unwrap_err().to_string();
     for (schema, reason) in [
-        (json!({"nullable": true}), "nullable"),
+        (json!({"nullabel": true}), "nullabel"),
         (json!({"type": "string"}), "no object satisfies"),
         (json!({"properties": {"a": false}, "required": ["a"]}), "no object satisfies"),
         (json!({"$ref": "https://example.com"}), "https://example.com"),

@@ -3,7 +3,7 @@
 use girih_engine::Constraint;
 use girih_grammar::Grammar;
 
-use crate::feed::{STOP, accepts, compiler, tokenizer, tokens};
+use crate::feed::{STOP, accepts, compiler, random_reply, tokenizer, tokens};
 
 #[test]
 fn regular_expressions_match_the_whole_text() {
@@ -141,6 +141,62 @@ fn lark_grammars_may_name_special_tokens() {
         constraint.accept(id).unwrap();
     }
     assert!(constraint.is_complete());
+}
+
+#[test]
+fn grammars_of_llama_cpp_describe_characters() {
+    let gbnf = |text: &str| Grammar::Gbnf(text.to_owned());
+    // Its own examples.
+    let list = gbnf("root ::= item+\n\nitem ::= \"- \" [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"");
+    for (text, expected) in [("- a\n- é\n", true), ("- a", false), ("- \n", false), ("", false)] {
+        assert_eq!(accepts(&list, text), Ok(expected), "{text:?}");
+    }
+    let json = gbnf(
+        r#"root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+
+object ::=
+  "{" ws (
+            string ":" ws value
+    ("," ws string ":" ws value)*
+  )? "}" ws
+
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+
+string ::=
+  "\"" (
+    [^"\\\x7F\x00-\x1F] |
+    "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) # escapes
+  )* "\"" ws
+
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws ::= | " " | "\n" [ \t]{0,20}"#,
+    );
+    for (text, expected) in [
+        (r#"{"a": [1, -2.5e3, {"b\u00e9": "c\""}], "d": true}"#, true),
+        ("{}", true),
+        ("{\n \"truefalse\": null}", true),
+        (r#"{"a": tru}"#, false),
+        ("[1]", false),
+        (r#"{"a": 1"#, false),
+    ] {
+        assert_eq!(accepts(&json, text), Ok(expected), "{text}");
+    }
+    assert!((0..20).any(|seed| random_reply(&json, seed, 80)));
+    // A lexer would take the longest of the lexemes that begin alike.
+    let alike = gbnf("root ::= \"(\" root \")\" | \"if\" | [a-z] \"x\" | [a-z]{3} | \"ifx\" \"y\"");
+    for text in ["if", "ix", "(ifx)", "((abc))", "ifxy", "fix"] {
+        assert_eq!(accepts(&alike, text), Ok(true), "{text}");
+    }
+    for text in ["i", "ifyy", "(if", "abcd", "xi"] {
+        assert_eq!(accepts(&alike, text), Ok(false), "{text}");
+    }
+    let any = gbnf("root ::= \"a\" .{2,3} \"é\"? e\ne ::= ");
+    for (text, expected) in [("a\n\u{1F600}", true), ("abcdé", true), ("ab", false), ("abcdef", false)] {
+        assert_eq!(accepts(&any, text), Ok(expected), "{text:?}");
+    }
+    let error = compiler().compile(&gbnf("root ::= \"a\"\nb ::= c")).err().unwrap().to_string();
+    assert_eq!(error, "line 2: there is no rule c");
 }
 
 #[test]

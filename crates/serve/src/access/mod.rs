@@ -117,7 +117,7 @@ impl AccessRules {
             }
             _ => ApiCaller::default(),
         };
-        check_content_type(request.method(), headers)?;
+        check_content_type(request.method(), request.uri().path(), headers)?;
         Ok(caller)
     }
 }
@@ -189,9 +189,15 @@ fn no_key() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
 }
 
-/// Refuses bodies of the types that a page of another origin can send without asking first.
-fn check_content_type(method: &Method, headers: &HeaderMap) -> std::result::Result<(), ApiError> {
+/// Refuses bodies of the types that a page of another origin can send without asking first. Examples of Ollama's
+/// API name no type, or curl names that of a form: on its routes, this is JSON if no browser sends it.
+fn check_content_type(method: &Method, path: &str, headers: &HeaderMap) -> std::result::Result<(), ApiError> {
     if *method != Method::POST {
+        return Ok(());
+    }
+    let from_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
+    let form = |value: &HeaderValue| value.as_bytes() == b"application/x-www-form-urlencoded";
+    if path.starts_with("/api/") && !from_browser && headers.get_all(CONTENT_TYPE).iter().all(form) {
         return Ok(());
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
@@ -210,6 +216,8 @@ fn check_content_type(method: &Method, headers: &HeaderMap) -> std::result::Resu
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderName;
+
     use super::*;
 
     #[test]
@@ -234,13 +242,31 @@ mod tests {
         let is_allowed = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
-            check_content_type(&Method::POST, &headers).is_ok()
+            check_content_type(&Method::POST, "/v1/messages", &headers).is_ok()
         };
         assert!(is_allowed("application/json") && is_allowed("Application/JSON ; charset=utf-8"));
         for other in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "", "json"] {
             assert!(!is_allowed(other), "{other}");
         }
-        assert!(check_content_type(&Method::POST, &HeaderMap::new()).is_err());
-        assert!(check_content_type(&Method::GET, &HeaderMap::new()).is_ok());
+        assert!(check_content_type(&Method::POST, "/v1/messages", &HeaderMap::new()).is_err());
+        assert!(check_content_type(&Method::GET, "/v1/models", &HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn ollamas_routes_need_no_type_unless_a_browser_calls() {
+        let is_allowed = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            check_content_type(&Method::POST, "/api/chat", &pairs.collect()).is_ok()
+        };
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        assert!(
+            is_allowed(&[]) && is_allowed(&[form]) && is_allowed(&[("content-type", "application/json")])
+        );
+        for browser in [("origin", "http://127.0.0.1:8080"), ("sec-fetch-site", "none"), ("origin", "null")] {
+            assert!(!is_allowed(&[browser]) && !is_allowed(&[form, browser]), "{browser:?}");
+        }
+        assert!(!is_allowed(&[("content-type", "text/plain")]));
     }
 }

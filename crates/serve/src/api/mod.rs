@@ -2,7 +2,9 @@
 //! neutral request of it, and writes the reply in the same format.
 
 pub mod anthropic;
+pub mod calls_so_far;
 pub mod embedding;
+pub mod girih;
 pub mod health;
 pub mod metrics;
 pub mod ollama;

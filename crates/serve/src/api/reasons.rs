@@ -11,6 +11,3 @@ pub const CONTEXT: &str = "--context sets it; a request that does not fit is ref
 
 /// Of parameters that say what stays of a prompt that is cut.
 pub const NEVER_CUT: &str = "no prompt is cut";
-
-/// Of parameters that keep a model loaded.
-pub const UNLOADING: &str = "--unload-idle decides when models are unloaded";

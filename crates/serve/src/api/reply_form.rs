@@ -1,6 +1,6 @@
 //! What a reply may be, checked alike in all APIs: its grammar, its tools and its log-probabilities.
 
-use girih::{Grammar, Tool};
+use girih::{Grammar, SchemaObjects, Tool, schema_from_api};
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -52,11 +52,19 @@ pub fn no_tools() -> ApiError {
     ApiError::invalid("tool_choice", message)
 }
 
-/// The text of a schema, which may also be given as a text.
-pub fn schema_text(schema: &Value) -> String {
-    match schema {
-        Value::String(text) => text.clone(),
-        schema => schema.to_string(),
+/// A call was asked for, but the reply continues a message.
+pub fn continued_call() -> ApiError {
+    let message = "tool_choice asks for a call, but the reply continues the last message; omit one of them";
+    ApiError::invalid("tool_choice", message)
+}
+
+/// The text of a schema, which may also be given as a text, without the annotations of OpenAPI.
+pub fn schema_text(schema: &Value, objects: SchemaObjects) -> String {
+    let Value::String(text) = schema else { return schema_from_api(schema, objects).to_string() };
+    match serde_json::from_str::<Value>(text) {
+        Ok(schema) => schema_from_api(&schema, objects).to_string(),
+        // The grammar says what is wrong with it.
+        Err(_) => text.clone(),
     }
 }
 
@@ -64,8 +72,13 @@ pub fn schema_text(schema: &Value) -> String {
 ///
 /// # Errors
 /// When the schema is too long, or there are tools.
-pub fn schema_grammar(param: &str, schema: &Value, has_tools: bool) -> Result<Grammar, ApiError> {
-    let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema)))?;
+pub fn schema_grammar(
+    param: &str,
+    schema: &Value,
+    objects: SchemaObjects,
+    has_tools: bool,
+) -> Result<Grammar, ApiError> {
+    let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema, objects)))?;
     if has_tools { Err(no_room_for_calls(param)) } else { Ok(grammar) }
 }
 
@@ -75,13 +88,20 @@ pub fn no_room_for_calls(param: &str) -> ApiError {
     ApiError::unsupported(param, message)
 }
 
+/// What the objects of a schema may have beside the properties that it names: nothing if it is strict.
+pub fn objects_of(strict: Option<bool>) -> SchemaObjects {
+    if strict == Some(true) { SchemaObjects::Closed } else { SchemaObjects::AsWritten }
+}
+
 /// Returns the grammar if it is not too long.
 ///
 /// # Errors
 /// When its schema, expression, texts or grammar have more than 64 KiB.
 pub fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
     let bytes = match &grammar {
-        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => {
+            text.len()
+        }
         Grammar::Choice(texts) => texts.iter().map(String::len).sum(),
         _ => 0,
     };

@@ -179,6 +179,7 @@ fn line(ended: &EndedRequest<'_>) -> String {
         set("finish", json!(facts.finish));
         set("prompt_tokens", json!(facts.prompt_tokens));
         set("cached_tokens", json!(facts.cached_tokens));
+        set("cache", json!(facts.cache));
         set("reply_tokens", json!(facts.reply_tokens));
         set("first_token_ms", facts.first_token.map_or(Value::Null, millis));
     }

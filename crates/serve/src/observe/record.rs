@@ -37,6 +37,8 @@ pub(crate) struct RequestFacts {
     pub prompt_tokens: u32,
     pub cached_tokens: u32,
     pub reply_tokens: u32,
+    /// Why no more tokens of the first prompt were cached.
+    pub cache: Option<String>,
     pub first_token: Option<Duration>,
     /// Why the last reply ended.
     pub finish: Option<&'static str>,

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use girih_serve::Server;
 use serde_json::{Value, json};
 
-use crate::client::HttpReply;
+use crate::client::{Exchange, HttpReply};
 use crate::model_server::{options, post, shared, story};
 
 const PATH: &str = "/v1/messages";
@@ -205,11 +205,10 @@ fn structured_outputs_follow_their_schema() {
 }
 
 #[test]
-fn thinking_needs_a_template_that_can() {
+fn a_model_that_cannot_think_answers_without() {
     let of = |address, thinking: Value| post(address, PATH, &story(json!({"thinking": thinking})));
-    let (status, kind, message) = refusal(&of(shared(), json!({"type": "enabled", "budget_tokens": 1024})));
-    assert_eq!((status, kind.as_str()), (400, "invalid_request_error"));
-    assert!(message.starts_with("thinking has no effect on this model"), "{message}");
+    let reply = of(shared(), json!({"type": "enabled"}));
+    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, Some("thinking")));
     assert_eq!(of(shared(), json!({"type": "disabled"})).status, 200);
     assert_eq!(of(with_tools(), json!({"type": "enabled", "budget_tokens": 1024})).status, 200);
     assert_eq!(of(with_tools(), json!({"type": "adaptive"})).status, 200);
@@ -244,8 +243,51 @@ fn wrong_parameters_are_refused_by_name() {
 }
 
 #[test]
-fn a_budget_of_thinking_is_named_as_without_effect() {
+fn a_budget_of_thinking_has_an_effect_on_a_model_that_thinks() {
     let all = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
     let reply = post(with_tools(), PATH, &story(all));
-    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, Some("thinking.budget_tokens")));
+    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, None));
+    let all = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
+    let reply = post(shared(), PATH, &story(all));
+    let both = "thinking, thinking.budget_tokens";
+    assert_eq!((reply.status, reply.header("x-girih-without-effect")), (200, Some(both)));
+}
+
+#[test]
+fn the_billing_line_of_claude_code_costs_no_prefix() {
+    let system = |line: &str| {
+        json!([{"type": "text", "text": format!("x-anthropic-billing-header: {line}")},
+            {"type": "text", "text": "You tell stories. ".repeat(12)}])
+    };
+    let of = |line: &str| post(shared(), PATH, &story(json!({"system": system(line), "max_tokens": 2})));
+    let first = of("cch=1;");
+    assert_eq!((first.status, first.header("x-girih-left-out")), (200, Some("x-anthropic-billing-header")));
+    let (first, second) = (first.json(), of("cch=2; more=3;").json());
+    assert_eq!(first["content"], second["content"]);
+    let count = |line: &str| {
+        let body = json!({"model": "stories260k", "messages": [{"role": "user", "content": "a"}], "system": system(line)});
+        post(shared(), "/v1/messages/count_tokens", &body).json()["input_tokens"].clone()
+    };
+    assert_eq!(count("a"), count("a much longer line than that"));
+    let plain = post(shared(), PATH, &story(json!({"system": "You tell stories.", "max_tokens": 2})));
+    assert_eq!((plain.status, plain.header("x-girih-left-out")), (200, None));
+}
+
+#[test]
+fn models_are_listed_in_the_form_of_the_client() {
+    let address = shared();
+    let of = |path: &str| {
+        Exchange::begin(address, path, &[("anthropic-version", "2023-06-01")], "").finish().json()
+    };
+    let list = of("GET /v1/models");
+    let model = &list["data"][0];
+    assert_eq!(
+        (&model["type"], &model["id"], &model["display_name"]),
+        (&json!("model"), &json!("stories260k"), &json!("stories260k"))
+    );
+    assert_eq!(
+        (&list["has_more"], &list["first_id"], &list["last_id"]),
+        (&json!(false), &model["id"], &model["id"])
+    );
+    assert_eq!(of("GET /v1/models/stories260k"), *model);
 }

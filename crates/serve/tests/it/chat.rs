@@ -109,7 +109,7 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"logprobs": true, "top_logprobs": 21})), "invalid_value top_logprobs");
     assert_eq!(of(json!({"stop": vec!["a"; 17]})), "invalid_value stop");
     assert_eq!(of(json!({"tool_choice": "required"})), "invalid_value tool_choice");
-    assert_eq!(of(json!({"reasoning_effort": "low"})), "unsupported_parameter reasoning_effort");
+    assert_eq!(of(json!({"think": true, "enable_thinking": false})), "invalid_value enable_thinking");
     assert_eq!(of(json!({"chat_template_kwargs": {"tools": 1}})), "invalid_value chat_template_kwargs");
     let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
     assert_eq!(

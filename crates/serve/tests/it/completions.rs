@@ -184,7 +184,7 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"max_tokens": 4})), "missing_parameter prompt");
     assert_eq!(of(json!({"prompt": []})), "invalid_value prompt");
     assert_eq!(of(json!({"prompt": vec!["a"; 65]})), "invalid_value prompt");
-    assert_eq!(of(json!({"prompt": "a", "suffix": "b"})), "unsupported_parameter suffix");
+    assert_eq!(of(json!({"prompt": "a", "suffix": "b", "echo": true})), "invalid_value suffix");
     assert_eq!(of(json!({"prompt": "a", "best_of": 2})), "unsupported_parameter best_of");
     assert_eq!(of(json!({"prompt": "a", "max_tokens": 0})), "invalid_value max_tokens");
     assert_eq!(of(json!({"prompt": [1, 99_999]})), "invalid_value ");

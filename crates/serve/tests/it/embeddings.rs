@@ -48,6 +48,7 @@ fn with_encoder() -> SocketAddr {
             source: encoder().to_owned(),
             open_options: OpenOptions::default(),
             run_options: RunOptions::default(),
+            is_loaded_on_request: false,
         });
         Server::start(options).unwrap()
     };
@@ -183,6 +184,7 @@ fn a_request_waits_for_its_turn_only_for_a_while() {
         source: encoder().to_owned(),
         open_options: OpenOptions::default(),
         run_options: RunOptions { backend, max_wait: Some(MAX_WAIT), ..RunOptions::default() },
+        is_loaded_on_request: false,
     }];
     let server = Server::start(options).unwrap();
     let short = json!({"model": "tiny-bert", "input": "Once"});

@@ -69,7 +69,7 @@ fn a_full_queue_is_refused_with_a_time_to_retry() {
     assert_eq!(refusal(&refused), (429, "rate_limit_exceeded".to_owned(), String::new()));
     assert_eq!(refused.header("retry-after"), Some("1"));
     // Its grammar, which is not supported, is not compiled before.
-    let schema = json!({"name": "a", "schema": {"type": "string", "nullable": true}});
+    let schema = json!({"name": "a", "schema": {"type": "string", "nullabel": true}});
     let format = json!({"type": "json_schema", "json_schema": schema});
     let messages = json!([{"role": "user", "content": "Once"}]);
     let wrong = json!({"messages": messages, "response_format": format});
@@ -81,7 +81,7 @@ fn a_full_queue_is_refused_with_a_time_to_retry() {
         post(server.address(), "/v1/chat/completions", &wrong).status != 429
     });
     let refused = post(server.address(), "/v1/chat/completions", &wrong);
-    assert!(refused.status == 400 && refused.body.contains("nullable"), "{refused:?}");
+    assert!(refused.status == 400 && refused.body.contains("nullabel"), "{refused:?}");
     server.stop();
 }
 

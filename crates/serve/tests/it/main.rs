@@ -3,16 +3,20 @@
 
 mod anthropic;
 mod attacks;
+mod cache_reasons;
 mod chat;
 mod client;
 mod completions;
 mod connections;
+mod documented_parameters;
 mod draw;
 mod embeddings;
 mod ends;
 mod engine_faults;
 mod equal_bytes;
+mod functions;
 mod guarded_server;
+mod infill;
 mod keys_of_routes;
 mod leaving;
 mod model_loads;
@@ -21,11 +25,14 @@ mod observed;
 mod ollama;
 mod pages_of_other_origins;
 mod parameters;
+mod prefill;
 mod raw_client;
+mod reply_rules;
 mod responses;
 mod routes;
 mod soak;
 mod strict_objects;
+mod switches;
 mod tls;
 mod tools;
 #[cfg(feature = "otlp")]

@@ -81,7 +81,13 @@ impl LargeModel {
         let source = self.0.to_str().expect("a path in UTF-8").to_owned();
         let run_options =
             RunOptions { context: Some(64), sequences: 4, output_rows: 16, ..RunOptions::default() };
-        ServedModel { name: "large".to_owned(), source, open_options: OpenOptions::default(), run_options }
+        ServedModel {
+            name: "large".to_owned(),
+            source,
+            open_options: OpenOptions::default(),
+            run_options,
+            is_loaded_on_request: false,
+        }
     }
 }
 

@@ -17,7 +17,13 @@ pub fn options() -> ServeOptions {
     let (name, source) = (BUILT_IN.to_owned(), BUILT_IN.to_owned());
     ServeOptions {
         port: 0,
-        ..ServeOptions::new(vec![ServedModel { name, source, open_options, run_options }])
+        ..ServeOptions::new(vec![ServedModel {
+            name,
+            source,
+            open_options,
+            run_options,
+            is_loaded_on_request: false,
+        }])
     }
 }
 

@@ -8,6 +8,7 @@ use girih_serve::{ServeOptions, Server};
 use serde_json::{Map, Value, json};
 
 use crate::model_server::{get, options, post, refusal, shared};
+use crate::raw_client::exchange;
 
 const HEADER: &str = "x-girih-without-effect";
 
@@ -138,7 +139,7 @@ fn sentences_about_types_are_in_words_of_json() {
     assert_eq!(of(json!({"stop": 1})), "stop must be a string or an array of strings");
     assert_eq!(
         of(json!({"messages": [{"role": "foo", "content": "a"}]})),
-        "messages: \"foo\" is not known; known are system, developer, user, assistant, tool"
+        "messages: \"foo\" is not known; known are system, developer, user, assistant, tool, function"
     );
 }
 
@@ -173,6 +174,132 @@ fn unknown_parameters_are_named_if_the_server_allows_them() {
     assert_eq!(notices[..], expected);
 }
 
+/// The reply to a text of 24 tokens, and its reason to end.
+fn completed(more: Value) -> (String, String) {
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 24});
+    let reply = post(shared(), "/v1/completions", &with(&body, "", more.as_object().unwrap()));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let choice = &reply.json()["choices"][0];
+    (choice["text"].as_str().unwrap().to_owned(), choice["finish_reason"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn parameters_of_other_servers_are_honoured() {
+    let (plain, _) = completed(json!({}));
+    assert!(plain.starts_with(", there was a little girl named Lily."), "{plain}");
+    // The names of llama.cpp and vLLM.
+    let body = json!({"prompt": "Once upon a time", "n_predict": 24});
+    assert_eq!(post(shared(), "/v1/completions", &body).json()["choices"][0]["text"], plain);
+    assert_eq!(completed(json!({"max_tokens": 24.0})).0, plain);
+    assert!(completed(json!({"max_tokens": -1})).0.len() > plain.len());
+    let penalty = json!({"repetition_penalty": 9.0});
+    let penalized = completed(penalty.clone()).0;
+    assert_ne!(penalized, plain);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0, "repeat_last_n": -1})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 9.0, "repeat_last_n": 0})).0, plain);
+    assert_eq!(completed(json!({"mirostat": 0, "mirostat_tau": 3.0})).0, plain);
+    // Stops.
+    let stopped = completed(json!({"stop": "Lily"}));
+    assert_eq!(stopped, (plain.split("Lily").next().unwrap().to_owned(), "stop".to_owned()));
+    let included = completed(json!({"stop": "Lily", "include_stop_str_in_output": true}));
+    assert_eq!(included, (stopped.0 + "Lily", "stop".to_owned()));
+    assert_eq!(completed(json!({"stop": "Lily", "min_tokens": 24})).0, plain);
+    let session = girih::Model::open("stories260k").unwrap().start().unwrap();
+    let ids =
+        session.generate(girih::Request::new("Once upon a time").max_tokens(24)).unwrap().tokens().unwrap();
+    let stop = ids[6];
+    let (text, reason) = completed(json!({"stop_token_ids": [stop]}));
+    assert!(plain.starts_with(&text) && text.len() < plain.len() && reason == "stop", "{text}");
+    assert_eq!(completed(json!({"stop_token_ids": [stop], "min_tokens": 24})).1, "length");
+    // The end of the prompt.
+    let tokens = session.model().tokenize("Once upon a time").unwrap();
+    let end = json!({"prompt": tokens[tokens.len() - 2..], "max_tokens": 24});
+    let expected = post(shared(), "/v1/completions", &end).json()["choices"][0]["text"].clone();
+    assert_eq!(completed(json!({"truncate_prompt_tokens": 2})).0, expected);
+    assert_eq!(completed(json!({"priority": 3, "best_of": 1})).0, plain);
+}
+
+#[test]
+fn a_stop_ends_a_constrained_reply_only_where_it_is_complete() {
+    let schema = json!({"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"],
+        "additionalProperties": false});
+    let guided = json!({"guided_json": schema, "stop": ["age", "}", "4", "3"], "max_tokens": 100});
+    let (text, reason) = completed(guided);
+    assert!(["3", "4"].iter().any(|age| text.contains(age)), "{text}");
+    serde_json::from_str::<Value>(&text).unwrap();
+    assert_eq!(reason, "stop");
+    // After Tom the reply is complete, and Lily may follow.
+    let (text, _) = completed(json!({"guided_regex": "Tom( Lily)*", "stop": ["om", " Lily"]}));
+    assert_eq!(text, "Tom");
+    let (text, _) = completed(json!({"guided_choice": ["yes", "no"], "stop": ["e", "o"]}));
+    assert!(["yes", "no"].contains(&&*text), "{text}");
+    let body = json!({"prompt": "a", "guided_regex": "a+", "min_tokens": 2});
+    assert_eq!(refusal(&post(shared(), "/v1/completions", &body)).2, "min_tokens");
+}
+
+#[test]
+fn schemas_of_clients_are_closed_and_have_annotations() {
+    let schema = json!({"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"],
+        "discriminator": {"propertyName": "age"}, "nullable": true});
+    let user = json!([{"role": "user", "content": "Once"}]);
+    let ollama = json!({"model": "stories260k", "messages": user, "format": schema, "stream": false,
+        "options": {"num_predict": 60}});
+    let reply = post(shared(), "/api/chat", &ollama).json();
+    let strict =
+        json!({"type": "json_schema", "json_schema": {"name": "a", "strict": true, "schema": schema}});
+    let chat = json!({"messages": user, "response_format": strict, "max_tokens": 60});
+    let chat = post(shared(), "/v1/chat/completions", &chat).json();
+    assert_eq!(chat["choices"][0]["finish_reason"], "stop", "{chat}");
+    for text in [&reply["message"]["content"], &chat["choices"][0]["message"]["content"]] {
+        let value: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        assert_eq!(value.as_object().unwrap().len(), 1, "{value}");
+    }
+    let unique = json!({"prompt": "a", "guided_json": {"type": "array", "uniqueItems": true}});
+    assert_eq!(refusal(&post(shared(), "/v1/completions", &unique)).0, 400);
+}
+
+#[test]
+fn a_model_that_cannot_think_answers_without() {
+    let of = |more: Value| {
+        let body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2});
+        let reply = post(shared(), "/v1/chat/completions", &with(&body, "", more.as_object().unwrap()));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.header(HEADER).map(str::to_owned)
+    };
+    assert_eq!(of(json!({"reasoning_effort": "low"})).as_deref(), Some("reasoning_effort"));
+    assert_eq!(of(json!({"enable_thinking": true})).as_deref(), Some("enable_thinking"));
+    assert_eq!(of(json!({"enable_thinking": false})), None);
+    assert_eq!(of(json!({"thinking": {"type": "disabled"}, "think": false})), None);
+    let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 9}});
+    assert_eq!(of(thinking).as_deref(), Some("thinking, thinking.budget_tokens"));
+    let reasoning = json!({"reasoning": {"effort": "high", "max_tokens": 9}, "verbosity": "low"});
+    assert_eq!(of(reasoning).as_deref(), Some("verbosity, reasoning.effort, reasoning.max_tokens"));
+    let responses = json!({"input": "Once", "max_output_tokens": 1, "reasoning": {"effort": "low"},
+        "text": {"verbosity": "low"}});
+    let reply = post(shared(), "/v1/responses", &responses);
+    assert_eq!((reply.status, reply.header(HEADER)), (200, Some("verbosity, reasoning.effort")));
+}
+
+#[test]
+fn ollamas_routes_need_no_content_type() {
+    let body =
+        r#"{"model": "stories260k", "prompt": "Once", "stream": false, "options": {"num_predict": 1}}"#;
+    let send = |path: &str, more: &str| {
+        let address = shared();
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{more}");
+        exchange(address, &format!("{head}Content-Length: {length}\r\n\r\n{body}")).status
+    };
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let page = "Sec-Fetch-Site: same-origin\r\n";
+    assert_eq!((send("/api/generate", ""), send("/api/generate", form)), (200, 200));
+    assert_eq!((send("/v1/completions", ""), send("/v1/completions", form)), (415, 415));
+    assert!(
+        send("/api/generate", page) >= 400 && send("/api/generate", "Content-Type: text/plain\r\n") == 415
+    );
+}
+
 #[test]
 fn the_documentation_lists_what_has_no_effect() {
     let page = include_str!("../../../../docs/server.md");
@@ -197,6 +324,39 @@ fn the_documentation_lists_what_has_no_effect() {
     let expected: Vec<(&str, String)> = tables.into_iter().flatten().map(row).collect();
     let expected: Vec<(&str, &str)> = expected.iter().map(|(name, why)| (*name, &**why)).collect();
     assert_eq!(rows, expected);
+}
+
+#[test]
+fn the_tests_that_the_page_of_complaints_names_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/complaints.md")).unwrap();
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && line.contains("::")).collect();
+    assert!(rows.len() >= 20, "{}", rows.len());
+    for row in rows {
+        for test in row.split('`').filter(|text| text.starts_with("crates/") && text.contains("::")) {
+            let (file, name) = test.split_once("::").unwrap();
+            let source =
+                std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(source.contains(&format!("fn {name}(")), "{test}");
+        }
+    }
+}
+
+#[test]
+fn what_the_documentation_says_is_refused_is_refused_by_name() {
+    let page = include_str!("../../../../docs/server.md");
+    let (_, section) = page.split_once("## What is refused").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let names: Vec<&str> =
+        rows.flat_map(|(names, _)| names.split(", ")).map(|name| name.trim_matches('`')).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let mut body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 1});
+        body[name] = json!(1);
+        let reply = post(shared(), "/v1/chat/completions", &body);
+        assert_eq!(refusal(&reply), (400, "unknown_parameter".to_owned(), name.to_owned()));
+    }
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"include": ["file_search_call.results"]})), "unsupported_parameter include");
     assert_eq!(of(json!({"tools": [{"type": "web_search"}]})), "invalid_value tools");
     assert_eq!(of(json!({"tool_choice": "required"})), "invalid_value tool_choice");
-    assert_eq!(of(json!({"reasoning": {"effort": "low"}})), "unsupported_parameter reasoning.effort");
+    assert_eq!(of(json!({"reasoning": {"effort": 1}})), "invalid_value reasoning");
     assert_eq!(of(json!({"max_output_tokens": 0})), "invalid_value max_output_tokens");
     assert_eq!(of(json!({"input": []})), "invalid_value input");
     assert_eq!(

@@ -12,6 +12,8 @@ fn health_readiness_and_models_are_told() {
     let models = get(address, "/v1/models").json();
     assert_eq!(models["object"], "list");
     assert_eq!(models["data"][0]["id"], "stories260k");
+    assert_eq!(models["data"][0]["max_model_len"], 512);
+    assert_eq!(models["data"][0]["context_length"], 512);
     assert_eq!(get(address, "/v1/models/stories260k").json()["object"], "model");
     assert_eq!(
         refusal(&get(address, "/v1/models/org/other")),

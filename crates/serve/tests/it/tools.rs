@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 
 use crate::model_server::{options, post, refusal};
 
-const PATH: &str = "/v1/chat/completions";
+pub const PATH: &str = "/v1/chat/completions";
 
 /// A template in the style of Hermes, with a switch for thinking.
 const TEMPLATE: &str = "<s>{{ tools }}{# <tool_call> <think> #}{% for message in messages %}{{ message.content }}\
     {% if message.tool_calls %}{{ message.tool_calls[0].function.arguments.up }}{% endif %}{% endfor %}\
     {% if enable_thinking is defined and not enable_thinking %}!{% endif %}";
 
-fn shared() -> SocketAddr {
+/// A server whose model has tools in the style of Hermes.
+pub fn shared() -> SocketAddr {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let start = || {
         let mut options = options();
@@ -109,7 +110,7 @@ fn calls_and_their_answers_are_read_back() {
     wrong[1]["tool_calls"][0]["function"]["arguments"] = json!("no JSON");
     assert_eq!(
         refusal(&post(shared(), PATH, &body(json!({"messages": wrong})))).2,
-        "messages[1].tool_calls[0]"
+        "messages[1].tool_calls[0].function.arguments"
     );
 }
 

@@ -7,6 +7,9 @@ use super::style::{HARMONY, HarmonyToken};
 /// The maximum bytes of a header.
 pub(super) const MAX_HEADER_BYTES: usize = 512;
 
+/// The end of a message and the header of the answer, as the template of gpt-oss writes them.
+pub(super) const ANSWER: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
+
 /// What the message after a header is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HarmonyMessage {

@@ -125,6 +125,18 @@ impl ReplyParser {
         self
     }
 
+    /// Begins within a reply whose content so far, which the prompt ends with, is not blank: the rest is content, or
+    /// thinking if the content opened it.
+    #[must_use]
+    pub fn within(mut self, content: &str) -> ReplyParser {
+        let begun = content.trim();
+        let opens = |(open, close): &(&str, &str)| begun.starts_with(open) && !begun.contains(close);
+        let pair = self.syntax.style().0.thinking.iter().position(opens);
+        self.trims = pair.is_some_and(|pair| self.syntax.style().0.thinking[pair].0 == begun);
+        self.state = pair.map_or(ReplyState::Content, |pair| ReplyState::Thinking(Some(pair)));
+        self
+    }
+
     pub(super) fn syntax(&self) -> &ReplySyntax {
         &self.syntax
     }
@@ -134,6 +146,15 @@ impl ReplyParser {
         match self.state {
             ReplyState::Thinking(Some(pair)) => Some(self.syntax.style().0.thinking[pair].1),
             _ => None,
+        }
+    }
+
+    /// If the reply is in its thinking: what ends that and begins the answer, with special tokens spelled. `None` also
+    /// where the style has no such text.
+    pub fn thinking_end(&self) -> Option<&'static str> {
+        match (&self.state, self.syntax.style().0.messages) {
+            (ReplyState::Thinking(None), Messages::Harmony) => Some(harmony::ANSWER),
+            _ => self.thinking_close(),
         }
     }
 

@@ -18,7 +18,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 use crate::span::{TextOrigin, TextSpan};
@@ -66,6 +66,15 @@ enum Meaning {
     Token(String),
     /// The first character of what may become a special token.
     Start(char),
+    /// The end of the content that the reply continues; no text.
+    End,
+}
+
+/// The end of the content that the reply continues.
+struct ContentEnd {
+    mark: char,
+    /// The white space that the content ends with, if it has other text.
+    spaces: String,
 }
 
 /// The marks of one request.
@@ -75,6 +84,7 @@ pub struct Marks<'a> {
     tokens: HashMap<String, char>,
     starts: HashMap<char, char>,
     meanings: HashMap<char, Meaning>,
+    end: Option<ContentEnd>,
 }
 
 impl<'a> Marks<'a> {
@@ -90,7 +100,35 @@ impl<'a> Marks<'a> {
             tokens: HashMap::new(),
             starts: HashMap::new(),
             meanings: HashMap::new(),
+            end: None,
         }
+    }
+
+    /// What to put behind `content` to find its end in the output: a mark, and a space by whose lack one sees
+    /// that the template removes white space there.
+    pub fn end_of(&mut self, content: &str) -> Result<String> {
+        let mark = self.new_mark(Meaning::End)?;
+        let text = content.trim_end();
+        let spaces = if text.is_empty() { "" } else { &content[text.len()..] };
+        self.end = Some(ContentEnd { mark, spaces: spaces.to_owned() });
+        Ok(format!("{mark} "))
+    }
+
+    /// The output up to the end that was marked, without white space that the template would have removed.
+    ///
+    /// # Errors
+    /// When the template does not write the end of the content.
+    pub fn up_to_end<'t>(&self, rendered: &'t str) -> Result<&'t str> {
+        let Some(ContentEnd { mark, spaces }) = &self.end else { return Ok(rendered) };
+        let Some((before, after)) = rendered.rsplit_once(*mark) else {
+            let sentence =
+                "the chat template does not write the last message as it is, so it cannot be continued";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        };
+        if after.starts_with(' ') {
+            return Ok(before);
+        }
+        Ok(before.strip_suffix(spaces.as_str()).unwrap_or(before))
     }
 
     /// Marks the strings and keys of a user's value.
@@ -175,6 +213,7 @@ impl<'a> Marks<'a> {
                     user.push((text.len(), text.len() + spelling.len()));
                     text.push_str(spelling);
                 }
+                Some(Meaning::End) => {}
                 Some(&Meaning::Start(first)) => {
                     starts.push(text.len());
                     text.push(first);
@@ -266,6 +305,29 @@ mod tests {
             [text("a<b <|<|end|>", Template)],
             "beginnings that form no special token remain plain text"
         );
+    }
+
+    #[test]
+    fn the_output_ends_with_the_content_that_is_continued() {
+        let special = special();
+        let continued = |content: &str, template: fn(&str) -> String| {
+            let mut marks = Marks::new(&special, &[content]);
+            let marked = marks.mark_text(content).unwrap() + &marks.end_of(content).unwrap();
+            marks
+                .up_to_end(&template(&marked))
+                .map(|text| marks.restore(text))
+                .map_err(|error| error.to_string())
+        };
+        let plain = |text: &str| format!("a: {text}<|end|>");
+        let trims = |text: &str| format!("a:\n{}<|end|>", text.trim());
+        assert_eq!(continued("So <|a|> ", plain).unwrap(), "a: So <|a|> ");
+        assert_eq!(continued("So \n", trims).unwrap(), "a:\nSo");
+        assert_eq!(
+            (continued("", trims).unwrap(), continued("\n", trims).unwrap()),
+            ("a:\n".into(), "a:\n".into())
+        );
+        assert_eq!(continued("twice", |text| format!("{text}|{text}<|end|>")).unwrap(), "twice |twice");
+        assert!(continued("gone", |_| String::new()).unwrap_err().contains("cannot be continued"));
     }
 
     #[test]

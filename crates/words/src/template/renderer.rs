@@ -174,7 +174,7 @@ fn timed_out(time: Duration) -> Error {
 /// Converts an answer to spans or an error.
 fn spans(answer: RenderAnswer, marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
     match answer {
-        RenderAnswer::Text(text) => Ok(marks.split(&text)),
+        RenderAnswer::Text(text) => Ok(marks.split(marks.up_to_end(&text)?)),
         RenderAnswer::Raised(message) => {
             let message = shorten(marks.restore(&message));
             let sentence = format!("the chat template refuses the conversation: {message}");

@@ -27,6 +27,9 @@ pub struct Conversation {
     pub documents: Option<Vec<Value>>,
     /// Whether the prompt ends with the beginning of a reply.
     pub add_generation_prompt: bool,
+    /// Whether the reply continues the content of the last message, a text: the prompt ends with it, without what the
+    /// template writes after a message. `add_generation_prompt` is then false.
+    pub continues_last: bool,
     /// Further variables, such as `enable_thinking`.
     pub variables: Map<String, Value>,
 }
@@ -70,6 +73,14 @@ impl Conversation {
     }
 }
 
+impl Conversation {
+    /// The content of the last message, if the reply continues it.
+    pub fn continued(&self) -> Option<&str> {
+        let last = self.messages.last().filter(|_| self.continues_last)?;
+        last.get("content")?.as_str()
+    }
+}
+
 /// A conversation with the model's template and variables.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderRequest<'a> {
@@ -104,6 +115,9 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
         Marks::new(request.special_tokens, &[request.template, &text, &json_text(request.variables)]);
     let mut variables = request.variables.clone();
     variables.extend(marks.mark_map(&given)?);
+    if request.conversation.continues_last {
+        mark_end(&mut variables, request.conversation, &mut marks)?;
+    }
     let job = RenderJob {
         template: request.template.to_owned(),
         variables,
@@ -112,6 +126,22 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     };
     let job = serde_json::to_vec(&job).expect("strings and JSON values always serialize");
     Ok((job, marks))
+}
+
+/// Puts the mark of its end behind the content of the last message.
+fn mark_end(
+    variables: &mut Map<String, Value>,
+    conversation: &Conversation,
+    marks: &mut Marks<'_>,
+) -> Result<()> {
+    let last = variables.get_mut("messages").and_then(|messages| messages.as_array_mut()?.last_mut());
+    let content = last.and_then(|message| message.get_mut("content"));
+    let (Some(Value::String(content)), Some(text)) = (content, conversation.continued()) else {
+        let sentence = "the last message has no text as its content, so it cannot be continued";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    };
+    content.push_str(&marks.end_of(text)?);
+    Ok(())
 }
 
 fn json_text(map: &Map<String, Value>) -> String {
@@ -129,7 +159,10 @@ fn arguments(conversation: &Conversation) -> Result<Map<String, Value>> {
     all.insert("messages".to_owned(), Value::Array(conversation.messages.clone()));
     all.insert("tools".to_owned(), list(&conversation.tools));
     all.insert("documents".to_owned(), list(&conversation.documents));
-    all.insert("add_generation_prompt".to_owned(), Value::Bool(conversation.add_generation_prompt));
+    all.insert(
+        "add_generation_prompt".to_owned(),
+        Value::Bool(conversation.add_generation_prompt && !conversation.continues_last),
+    );
     if let Some((name, _)) = all.iter().find(|(_, value)| nests_deeper(value, MAX_NESTING)) {
         let sentence = format!("{} nests deeper than {MAX_NESTING} levels", quote(name));
         return Err(Error::with_kind(ErrorKind::Refused, sentence));

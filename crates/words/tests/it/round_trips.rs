@@ -68,6 +68,7 @@ fn rendered(
         tools: Some(tools()),
         documents: None,
         add_generation_prompt,
+        continues_last: false,
         variables: Map::new(),
     };
     let request = RenderRequest {

@@ -19,6 +19,7 @@ fn conversation(case: &Value) -> Conversation {
         tools: list("tools"),
         documents: None,
         add_generation_prompt: case["add_generation_prompt"].as_bool().expect("a bool"),
+        continues_last: case["continue_final_message"].as_bool().unwrap_or(false),
         variables: case["kwargs"].as_object().cloned().unwrap_or_default(),
     }
 }

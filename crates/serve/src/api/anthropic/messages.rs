@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::json_body::{from_json_object, read_value};
+use crate::parameters::ParameterNotes;
 use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
@@ -101,7 +102,7 @@ pub enum InputBlock {
 /// `tool`.
 ///
 /// # Errors
-/// When there are none or too many, the last one is of the assistant, or one has a block that its
+/// When there are none or too many, the last one is of the assistant and has calls, or one has a block that its
 /// role cannot have.
 pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiError> {
     let count = messages.len();
@@ -109,19 +110,44 @@ pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiErr
         let message = format!("there are {count} messages; there must be 1 to {MAX_MESSAGES}");
         return Err(ApiError::invalid("messages", message));
     }
-    if messages[count - 1].role == InputRole::Assistant {
-        let message = "the last message is of the assistant, and replies cannot be begun by the client; end with \
-                       a message of the user";
-        return Err(ApiError::unsupported("messages", message));
-    }
     let mut writer = TemplateWriter::default();
     for (index, message) in messages.iter().enumerate() {
         writer.add(&format!("messages[{index}]"), message)?;
     }
+    if writer.messages.last().is_some_and(|last| last.get("tool_calls").is_some()) {
+        let message = "the last message has tool_use blocks without a tool_result; send the results";
+        return Err(ApiError::invalid(format!("messages[{}]", count - 1), message));
+    }
     Ok(writer.messages)
 }
 
+/// Whether the reply continues the last message: one of the assistant.
+pub fn continues_last(messages: &[InputMessage]) -> bool {
+    messages.last().is_some_and(|last| last.role == InputRole::Assistant)
+}
+
 impl AnthropicText {
+    /// The text of a system prompt, without the lines of agents' headers in its first block; `None` if nothing
+    /// is left.
+    ///
+    /// # Errors
+    /// When a block is not text.
+    pub fn system_text(&self, notes: &ParameterNotes) -> Result<Option<String>, ApiError> {
+        const PARAM: &str = "system";
+        let blocks = match self {
+            AnthropicText::Text(text) => return Ok(notes.without_header_lines(text)),
+            AnthropicText::Blocks(blocks) => blocks,
+        };
+        let mut texts = texts(PARAM, blocks)?;
+        if let Some(first) = texts.first_mut() {
+            match notes.without_header_lines(first) {
+                Some(kept) => *first = kept,
+                None => drop(texts.remove(0)),
+            }
+        }
+        Ok((!texts.is_empty() || blocks.is_empty()).then(|| texts.join("\n")))
+    }
+
     /// The text.
     ///
     /// # Errors
@@ -136,6 +162,11 @@ impl AnthropicText {
 
 /// The texts of blocks, joined by newlines.
 fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
+    Ok(texts(param, blocks)?.join("\n"))
+}
+
+/// The texts of blocks.
+fn texts(param: &str, blocks: &[Value]) -> Result<Vec<String>, ApiError> {
     let text = |(number, block): (usize, &Value)| {
         let param = format!("{param}[{number}]");
         match read_block(&param, block)? {
@@ -143,8 +174,7 @@ fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
             _ => Err(ApiError::invalid(&param, format!("{param} must be of the type text"))),
         }
     };
-    let texts: Result<Vec<String>, ApiError> = blocks.iter().enumerate().map(text).collect();
-    Ok(texts?.join("\n"))
+    blocks.iter().enumerate().map(text).collect()
 }
 
 fn read_block(param: &str, block: &Value) -> Result<InputBlock, ApiError> {
@@ -304,8 +334,9 @@ mod tests {
         assert!(misplaced.contains("only messages of the assistant"), "{misplaced}");
         let more = user(json!({"type": "text", "text": "a", "more": 1}));
         assert!(more.contains("the field \"more\" is not known"), "{more}");
-        let prefill = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
-        assert!(written(prefill).unwrap_err().contains("cannot be begun by the client"));
+        let call = json!([{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]);
+        let unanswered = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": call}]);
+        assert!(written(unanswered).unwrap_err().contains("without a tool_result"));
         assert!(written(json!([])).unwrap_err().contains("0 messages"));
         assert!(written(json!([{"role": "user", "content": []}])).unwrap_err().contains("no blocks"));
     }

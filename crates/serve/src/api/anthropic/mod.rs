@@ -1,6 +1,7 @@
 //! Anthropic's API: `/v1/messages` and `/v1/messages/count_tokens`.
 
 pub mod messages;
+pub mod models;
 pub mod reply;
 pub mod request;
 
@@ -89,7 +90,8 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
         let _turn = turn;
         let model = session.model();
         if let Some(thinking) = thinking {
-            thinking.apply(&mut conversation, model)?;
+            // Whether it has an effect is told by the reply to the same request.
+            let _why = thinking.apply(&mut conversation, model)?;
         }
         let input_tokens = model.tokenize_conversation(&conversation)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())

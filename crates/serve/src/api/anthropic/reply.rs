@@ -67,6 +67,8 @@ pub enum StopReason {
     MaxTokens,
     StopSequence,
     ToolUse,
+    /// Of girih: the reply repeats itself.
+    Repetition,
 }
 
 /// The tokens of a request.
@@ -109,6 +111,7 @@ impl StopReason {
         match reason {
             FinishReason::End => (StopReason::EndTurn, None),
             FinishReason::Length => (StopReason::MaxTokens, None),
+            FinishReason::Repetition => (StopReason::Repetition, None),
             FinishReason::ToolCalls => (StopReason::ToolUse, None),
             FinishReason::StopString(text) => (StopReason::StopSequence, Some(text)),
         }

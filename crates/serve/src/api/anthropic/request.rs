@@ -1,19 +1,19 @@
 //! The bodies of `/v1/messages` and `/v1/messages/count_tokens`, and what they ask for.
 
-use girih::{Conversation, Grammar, Prompt, ToolChoice};
+use girih::{Conversation, Grammar, Prompt, SchemaObjects, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::messages::{AnthropicText, InputMessage, template_messages};
+use super::messages::{AnthropicText, InputMessage, continues_last, template_messages};
 use crate::api::reasons::CACHE;
-use crate::api::reply_form::{check_tools, no_tools, schema_grammar};
+use crate::api::reply_form::{check_tools, continued_call, no_tools, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
 use crate::parameters::{AcceptedValues, ParameterNotes, ParameterWithoutEffect};
 use crate::sampling_settings::SamplingSettings;
-use crate::thinking::{Effort, Thinking};
+use crate::thinking::{Effort, Lack, Thinking, ThinkingLimit};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
 pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
@@ -29,9 +29,6 @@ pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
         why: "the server edits no conversation; allowed is clear_thinking with keep all",
     },
 ];
-
-/// Why a budget of thinking changes nothing.
-const BUDGET: &str = "thinking counts as part of max_tokens only";
 
 /// Whether none of the edits of a `context_management` removes anything.
 fn edits_nothing(value: &Value) -> bool {
@@ -164,7 +161,7 @@ pub enum InputToolChoice {
 pub enum ThinkingConfig {
     /// It does.
     Enabled {
-        /// Without effect.
+        /// The maximum number of tokens of thinking.
         budget_tokens: Option<u32>,
         /// How thinking is shown.
         display: Option<ThinkingDisplay>,
@@ -255,6 +252,9 @@ impl MessagesRequest {
         let prompt = self.prompt();
         let conversation = prompt.conversation()?;
         let (tool_choice, single_call) = prompt.tool_choice()?;
+        if conversation.continues_last && tool_choice != ToolChoice::Auto {
+            return Err(continued_call());
+        }
         let sampling = SamplingSettings {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -272,22 +272,31 @@ impl MessagesRequest {
             tool_choice,
             single_call,
             thinking: prompt.thinking()?,
+            thinking_limit: prompt.thinking_limit(),
             ..GenerationRequest::default()
         })
     }
 }
 
 impl PromptFields<'_> {
+    /// The maximum number of tokens of thinking.
+    fn thinking_limit(&self) -> Option<ThinkingLimit> {
+        let Some(ThinkingConfig::Enabled { budget_tokens, .. }) = self.thinking else { return None };
+        ThinkingLimit::asked("thinking.budget_tokens", budget_tokens.map(i64::from))
+    }
+
     /// The conversation with its system prompt and tools.
     ///
     /// # Errors
     /// When a message or a tool has a form that is not known.
     pub fn conversation(&self) -> Result<Conversation, ApiError> {
         let mut conversation = Conversation::new();
-        if let Some(system) = self.system {
-            conversation = conversation.system(system.text("system")?);
+        let system = self.system.map(|system| system.system_text(&ParameterNotes::current())).transpose()?;
+        if let Some(system) = system.flatten() {
+            conversation = conversation.system(system);
         }
         conversation.messages.extend(template_messages(self.messages)?);
+        conversation.continues_last = continues_last(self.messages);
         let has_none = matches!(self.tool_choice, Some(InputToolChoice::None {}));
         let tools = self.tools.filter(|tools| !tools.is_empty() && !has_none);
         conversation.tools = tools.map(|tools| tools.iter().map(InputTool::template_tool).collect());
@@ -302,9 +311,7 @@ impl PromptFields<'_> {
     /// # Errors
     /// When an effort is asked for although thinking is disabled.
     pub fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
-        if let Some(ThinkingConfig::Enabled { budget_tokens: Some(_), .. }) = self.thinking {
-            ParameterNotes::current().add("thinking.budget_tokens", BUDGET);
-        }
+        let lack = Lack::WithoutEffect;
         let effort = self.output_config.and_then(|config| config.effort.as_ref());
         Ok(match (self.thinking, effort) {
             (Some(ThinkingConfig::Disabled {}), Some(_)) => {
@@ -312,13 +319,13 @@ impl PromptFields<'_> {
                 return Err(ApiError::invalid("output_config.effort", message));
             }
             (_, Some(word)) => {
-                Some(Thinking { param: "output_config.effort", effort: Effort::Level(word.clone()) })
+                Some(Thinking { param: "output_config.effort", effort: Effort::Level(word.clone()), lack })
             }
             (Some(ThinkingConfig::Disabled {}), None) => {
-                Some(Thinking { param: "thinking", effort: Effort::Off })
+                Some(Thinking { param: "thinking", effort: Effort::Off, lack })
             }
             (Some(ThinkingConfig::Enabled { .. }), None) => {
-                Some(Thinking { param: "thinking", effort: Effort::On })
+                Some(Thinking { param: "thinking", effort: Effort::On, lack })
             }
             (None | Some(ThinkingConfig::Adaptive { .. }), None) => None,
         })
@@ -350,7 +357,7 @@ impl PromptFields<'_> {
         else {
             return Ok(None);
         };
-        schema_grammar(PARAM, schema, has_tools).map(Some)
+        schema_grammar(PARAM, schema, SchemaObjects::Closed, has_tools).map(Some)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/api/chat`: the reply to a conversation.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,10 +18,12 @@ use super::model_name::without_latest;
 use super::options::{Think, WITHOUT_EFFECT, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::api::reply_form::{check_tools, top_logprobs};
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::{from_json_object, read_body};
+use crate::keep_alive::{KeepAlive, KeepAliveBody};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
 
@@ -44,6 +46,8 @@ pub struct OllamaChatRequest {
     pub tools: Option<Vec<Value>>,
     /// Whether the reply is sent in pieces as it is made. Default true.
     pub stream: Option<bool>,
+    /// How long the model stays loaded after the request: seconds, or a duration such as `5m`.
+    pub keep_alive: Option<KeepAliveBody>,
     /// What the reply must be: `json`, or a JSON Schema.
     pub format: Option<Value>,
     /// Options of the samplers.
@@ -80,24 +84,42 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let begun = Instant::now();
     let body: OllamaChatRequest = read_body(body, WITHOUT_EFFECT).await?;
     if body.messages.as_ref().is_none_or(Vec::is_empty) {
-        let name = load(state, &body.model).await?;
-        return Ok(loaded_reply(OllamaRoute::Chat, &name));
+        let keep = body.keep_alive()?;
+        let name = load(state, &body.model, keep).await?;
+        return Ok(loaded_reply(OllamaRoute::Chat, &name, keep));
     }
     let generation = begin(state, caller, body.checked()?).await?;
     reply(OllamaRoute::Chat, begun, generation, body.stream != Some(false)).await
 }
 
-/// Loads a model, and returns its name.
+/// Loads a model, or has it unloaded if it is to be kept for no time, and returns its name.
 ///
 /// # Errors
 /// When there is no such model, or it cannot be loaded.
-pub async fn load(state: &Arc<ServerState>, model: &str) -> Result<String, ApiError> {
+pub async fn load(
+    state: &Arc<ServerState>,
+    model: &str,
+    keep: Option<KeepAlive>,
+) -> Result<String, ApiError> {
     let model = state.models.find(Some(without_latest(model)))?;
-    ready_session(state, model).await?;
+    if let Some(keep) = keep {
+        state.models.keep(&model.name, keep);
+    }
+    if keep == Some(KeepAlive::For(Duration::ZERO)) {
+        let state = Arc::clone(state);
+        // Ending an engine's thread takes time. A model in use is unloaded later.
+        in_background(move || Ok(state.models.unload_idle())).await?;
+    } else {
+        ready_session(state, model).await?;
+    }
     Ok(model.name.clone())
 }
 
 impl OllamaChatRequest {
+    fn keep_alive(&self) -> Result<Option<KeepAlive>, ApiError> {
+        self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()
+    }
+
     /// What the body asks for.
     ///
     /// # Errors
@@ -109,13 +131,18 @@ impl OllamaChatRequest {
         }
         let grammar = grammar(self.format.as_ref(), tools.is_some())?;
         let messages = template_messages(self.messages.as_deref().unwrap_or_default())?;
-        let conversation = Conversation { messages, tools, ..Conversation::new() };
+        // The reply continues a last message of the assistant, as in Ollama.
+        let continues_last = messages
+            .last()
+            .is_some_and(|last| last["role"] == "assistant" && last.get("tool_calls").is_none());
+        let conversation = Conversation { messages, tools, continues_last, ..Conversation::new() };
         Ok(GenerationRequest {
             model: Some(without_latest(&self.model).to_owned()),
             prompts: vec![Prompt::Conversation(conversation)],
             grammar,
             thinking: self.think.as_ref().map(Think::thinking),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
+            keep_alive: self.keep_alive()?,
             ..generation(self.options.as_ref())?
         })
     }

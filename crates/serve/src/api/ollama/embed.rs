@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::model_name::without_latest;
-use super::options::{OPTIONS_WITHOUT_EFFECT, WITHOUT_EFFECT};
+use super::options::{EMBED_WITHOUT_EFFECT, OPTIONS_WITHOUT_EFFECT};
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::api::one_or_many::OneOrMany;
 use crate::caller::ApiCaller;
@@ -90,7 +90,7 @@ pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, bo
 async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
     let EmbedRequest { model, input, truncate, dimensions, options, .. } =
-        read_body(body, WITHOUT_EFFECT).await?;
+        read_body(body, EMBED_WITHOUT_EFFECT).await?;
     check_options(options.as_ref())?;
     let inputs = input.into_texts().into_iter().map(EmbeddingInput::Text).collect();
     let long = if truncate == Some(false) { LongInput::Refuse } else { LongInput::Cut };
@@ -123,7 +123,7 @@ async fn embedded_one(
     caller: &ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_body(body, WITHOUT_EFFECT).await?;
+    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_body(body, EMBED_WITHOUT_EFFECT).await?;
     check_options(options.as_ref())?;
     let inputs = vec![EmbeddingInput::Text(prompt)];
     let embeddings = embed(state, caller, without_latest(&model), inputs, (LongInput::Cut, None)).await?;

@@ -23,6 +23,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::{from_json_object, read_body};
+use crate::keep_alive::KeepAliveBody;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -45,6 +46,8 @@ pub struct OllamaGenerateRequest {
     pub raw: Option<bool>,
     /// Whether the reply is sent in pieces as it is made. Default true.
     pub stream: Option<bool>,
+    /// How long the model stays loaded after the request: seconds, or a duration such as `5m`.
+    pub keep_alive: Option<KeepAliveBody>,
     /// What the reply must be: `json`, or a JSON Schema.
     pub format: Option<Value>,
     /// Options of the samplers.
@@ -59,7 +62,7 @@ pub struct OllamaGenerateRequest {
     pub top_logprobs: Option<u32>,
     /// Must be empty.
     pub images: Option<Vec<Value>>,
-    /// Must be empty.
+    /// The text that follows the reply, for models whose vocabulary has tokens for it.
     pub suffix: Option<String>,
     /// Must be empty.
     pub template: Option<String>,
@@ -90,8 +93,9 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let body: OllamaGenerateRequest = read_body(body, WITHOUT_EFFECT).await?;
     let request = body.checked()?;
     if body.prompt.as_deref().unwrap_or_default().is_empty() {
-        let name = load(state, &body.model).await?;
-        return Ok(loaded_reply(OllamaRoute::Generate, &name));
+        let keep = request.keep_alive;
+        let name = load(state, &body.model, keep).await?;
+        return Ok(loaded_reply(OllamaRoute::Generate, &name, keep));
     }
     let generation = begin(state, caller, request).await?;
     reply(OllamaRoute::Generate, begun, generation, body.stream != Some(false)).await
@@ -107,9 +111,11 @@ impl OllamaGenerateRequest {
         Ok(GenerationRequest {
             model: Some(without_latest(&self.model).to_owned()),
             prompts: vec![self.prompt()?],
+            suffix: self.suffix.clone().filter(|text| !text.is_empty()),
             grammar: grammar(self.format.as_ref(), false)?,
             thinking: self.think.as_ref().map(Think::thinking),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
+            keep_alive: self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()?,
             ..generation(self.options.as_ref())?
         })
     }
@@ -119,7 +125,6 @@ impl OllamaGenerateRequest {
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_context = self.context.as_ref().is_some_and(|tokens| !tokens.is_empty());
         let unsupported = [
-            ("suffix", is_set(&self.suffix), "send the text before it only"),
             ("template", is_set(&self.template), "set raw, and send the whole prompt"),
             ("context", has_context, "send the conversation to /api/chat"),
         ];
@@ -133,11 +138,13 @@ impl OllamaGenerateRequest {
 
     fn prompt(&self) -> Result<Prompt, ApiError> {
         let text = self.prompt.clone().unwrap_or_default();
-        match (self.raw.unwrap_or(false), &self.system) {
+        // No chat template stands between a text and its suffix.
+        let is_raw = self.raw.unwrap_or(false) || self.suffix.as_ref().is_some_and(|text| !text.is_empty());
+        match (is_raw, &self.system) {
             (true, None) => Ok(Prompt::Text(text)),
             (true, Some(_)) => {
                 let message =
-                    "system is set, but raw leaves out the chat template that writes it; omit one of them";
+                    "system is set, but raw or suffix leaves out the chat template that writes it; omit one";
                 Err(ApiError::invalid("system", message))
             }
             (false, None) => Ok(Prompt::Conversation(Conversation::new().user(text))),

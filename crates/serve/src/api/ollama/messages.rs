@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use crate::api::calls_so_far::CallsSoFar;
 use crate::error::ApiError;
 use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
@@ -73,7 +74,14 @@ pub fn template_messages(messages: &[OllamaMessage]) -> Result<Vec<Value>, ApiEr
         let message = format!("there are {count} messages; the maximum is {MAX_MESSAGES}");
         return Err(ApiError::invalid("messages", message));
     }
-    (0..).zip(messages).map(|(index, message)| message.template_message(index)).collect()
+    let mut calls = CallsSoFar::default();
+    let mut written = Vec::with_capacity(count);
+    for (index, message) in messages.iter().enumerate() {
+        let mut template = message.template_message(index)?;
+        calls.follow(&format!("messages[{index}]"), false, &mut template)?;
+        written.push(template);
+    }
+    Ok(written)
 }
 
 /// Refuses images.

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use girih::graph::WeightSource as _;
-use girih::{DType, Model, Sampling};
+use girih::{DType, Model, Plan, Sampling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -67,6 +67,9 @@ pub struct OllamaModel {
     /// Always 0, if it is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_vram: Option<u64>,
+    /// The maximum number of tokens of a prompt and its reply, if it is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u32>,
 }
 
 /// What a model is.
@@ -167,6 +170,7 @@ impl OllamaModel {
             details: ModelDetails::of(model, &sizes),
             expires_at: None,
             size_vram: None,
+            context_length: None,
         }
     }
 }
@@ -223,9 +227,10 @@ pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaMode
     let entries: Vec<(String, u64, String)> = generating.chain(encoders).collect();
     let loaded = |(served, model): (&ServedModel, &Model)| {
         let (_, size, expires_at) = entries.iter().find(|(name, ..)| *name == served.name)?;
+        let context_length = Some(Plan::context_of(model, &served.run_options));
         let model = OllamaModel::of(&state, served, model);
         let (expires_at, size_vram) = (Some(expires_at.clone()), Some(0));
-        Some(OllamaModel { size: *size, modified_at: None, expires_at, size_vram, ..model })
+        Some(OllamaModel { size: *size, modified_at: None, expires_at, size_vram, context_length, ..model })
     };
     Json(OllamaModels { models: state.models.opened().filter_map(loaded).collect() })
 }

@@ -1,25 +1,27 @@
 //! The parameters that `/api/chat` and `/api/generate` share: options of the samplers, the form of
 //! the reply, and thinking.
 
-use girih::Grammar;
+use girih::{Grammar, SchemaObjects};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::api::reasons::{AT_START, CONTEXT, NEVER_CUT, UNLOADING};
+use crate::api::reasons::{AT_START, CONTEXT, NEVER_CUT};
 use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, read_object};
 use crate::parameters::ParameterWithoutEffect;
-use crate::sampling_settings::SamplingSettings;
-use crate::thinking::{Effort, Thinking};
+use crate::sampling_settings::{SamplingSettings, mirostat_tau};
+use crate::thinking::{Effort, Lack, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
-    ParameterWithoutEffect::any("keep_alive", UNLOADING),
-    ParameterWithoutEffect::any("verbose", "/api/show tells everything"),
-];
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("verbose", "/api/show tells everything")];
+
+/// Parameters of embeddings that change nothing here. `docs/server.md` names them.
+pub const EMBED_WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("keep_alive", "encoders stay loaded")];
 
 /// Options that change nothing here. `docs/server.md` lists them.
 pub const OPTIONS_WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
@@ -37,6 +39,7 @@ pub const OPTIONS_WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
     ParameterWithoutEffect::only("logits_all", &["false"], "the model replies with text"),
     ParameterWithoutEffect::only("vocab_only", &["false"], "the model replies with text"),
     ParameterWithoutEffect::only("embedding_only", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("penalize_newline", &["true"], "penalties count each token"),
     ParameterWithoutEffect::only("tfs_z", &["1"], "there is no tail-free sampling"),
 ];
 
@@ -62,7 +65,8 @@ pub struct OllamaOptions {
     pub typical_p: Option<f32>,
     /// Divide the logits of tokens that have occurred by this.
     pub repeat_penalty: Option<f32>,
-    /// -1: all tokens that have occurred count. Other values are refused.
+    /// The number of last tokens that the three penalties count; -1 is all, and 0 switches the penalties off.
+    /// Default -1.
     pub repeat_last_n: Option<i64>,
     /// Subtract this from the logits of tokens that occur in the reply.
     pub presence_penalty: Option<f32>,
@@ -97,7 +101,7 @@ impl Think {
             Think::Switch(false) => Effort::Off,
             Think::Level(word) => Effort::Level(word.clone()),
         };
-        Thinking { param: "think", effort }
+        Thinking { param: "think", effort, lack: Lack::Refused }
     }
 }
 
@@ -108,15 +112,11 @@ impl Think {
 pub fn generation(options: Option<&Map<String, Value>>) -> Result<GenerationRequest, ApiError> {
     let options = options.cloned().unwrap_or_default();
     let options: OllamaOptions = read_object("options", options, OPTIONS_WITHOUT_EFFECT)?;
-    if options.repeat_last_n.is_some_and(|tokens| tokens != -1) {
-        let message = "options.repeat_last_n must be -1: all tokens that have occurred are penalized";
-        return Err(ApiError::unsupported("options.repeat_last_n", message));
-    }
     Ok(GenerationRequest {
         count: 1,
         max_tokens: options.max_tokens()?,
         stops: options.stop.clone().unwrap_or_default(),
-        sampling: options.sampling()?,
+        sampling: options.sampling()?.with_range("options.repeat_last_n", options.repeat_last_n)?,
         ..GenerationRequest::default()
     })
 }
@@ -133,14 +133,9 @@ impl OllamaOptions {
     }
 
     fn sampling(&self) -> Result<SamplingSettings, ApiError> {
-        let mirostat_tau = match self.mirostat {
-            None | Some(0) => None,
-            Some(2) => Some(self.mirostat_tau.unwrap_or(5.0)),
-            Some(version) => {
-                let message = format!("options.mirostat is {version}; it must be 0 or 2");
-                return Err(ApiError::unsupported("options.mirostat", message));
-            }
-        };
+        // Without a version, a target alone switches nothing on.
+        let version = self.mirostat.or(Some(0));
+        let mirostat_tau = mirostat_tau("options.mirostat", version, self.mirostat_tau)?;
         Ok(SamplingSettings {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -169,7 +164,9 @@ pub fn grammar(format: Option<&Value>, has_tools: bool) -> Result<Option<Grammar
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) if text == "json" && has_tools => Err(no_room_for_calls(PARAM)),
         Some(Value::String(text)) if text == "json" => Ok(Some(Grammar::JsonObject)),
-        Some(schema @ Value::Object(_)) => schema_grammar(PARAM, schema, has_tools).map(Some),
+        Some(schema @ Value::Object(_)) => {
+            schema_grammar(PARAM, schema, SchemaObjects::Closed, has_tools).map(Some)
+        }
         Some(_) => Err(ApiError::invalid(PARAM, "format must be \"json\" or a JSON Schema")),
     }
 }

@@ -13,6 +13,7 @@ use super::logprobs::OllamaLogprobs;
 use super::timestamp;
 use crate::error::{ApiError, Dialect};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
+use crate::keep_alive::KeepAlive;
 use crate::sse::{EventWriter, stream_response, write_json};
 
 /// A reply of `/api/chat` or `/api/generate`, or a piece of one.
@@ -112,9 +113,11 @@ pub enum OllamaRoute {
     Generate,
 }
 
-/// The reply to a request without a prompt, which only loads a model.
-pub fn loaded_reply(route: OllamaRoute, model: &str) -> Response {
-    let reply = OllamaReply { done: true, done_reason: Some("load"), ..route.reply(model, Piece::default()) };
+/// The reply to a request without a prompt, which only loads a model, or unloads it.
+pub fn loaded_reply(route: OllamaRoute, model: &str, keep: Option<KeepAlive>) -> Response {
+    let unloads = keep == Some(KeepAlive::For(Duration::ZERO));
+    let done_reason = Some(if unloads { "unload" } else { "load" });
+    let reply = OllamaReply { done: true, done_reason, ..route.reply(model, Piece::default()) };
     Json(reply).into_response()
 }
 
@@ -253,7 +256,10 @@ impl ReplyLines {
             eval_count: usage.reply,
             eval_duration: nanoseconds(stats.decode.time),
         };
-        let done_reason = Some(if reason == FinishReason::Length { "length" } else { "stop" });
+        let done_reason = Some(match reason {
+            FinishReason::Length | FinishReason::Repetition => reason.name(),
+            _ => "stop",
+        });
         let reply = self.route.reply(&self.model, piece);
         OllamaReply { done: true, done_reason, times: Some(times), ..reply }
     }

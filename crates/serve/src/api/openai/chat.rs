@@ -49,8 +49,8 @@ pub async fn complete(
     let object = if is_stream { "chat.completion.chunk" } else { "chat.completion" };
     let head = ReplyHead::new("chatcmpl", object, &generation);
     if is_stream {
-        let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage());
+        let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage(), body.call_form());
         return stream_response(generation, chunks).await;
     }
-    Ok(Json(ChatReply::read(head, generation).await?).into_response())
+    Ok(Json(ChatReply::read(head, generation, body.call_form()).await?).into_response())
 }

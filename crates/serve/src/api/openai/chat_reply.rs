@@ -4,6 +4,7 @@ use girih::{ReplyMessage, ReplyPart, ToolCall};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::functions::CallWireForm;
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
 use super::reply_head::{FAILED, ReplyHead};
 use super::usage::UsageBody;
@@ -40,6 +41,9 @@ struct AssistantMessage {
     reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<CallBody>,
+    /// The call, if the request had `functions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<FunctionBody>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -61,14 +65,18 @@ impl ChatReply {
     ///
     /// # Errors
     /// When all replies fail.
-    pub async fn read(head: ReplyHead, mut generation: Generation) -> Result<ChatReply, ApiError> {
+    pub async fn read(
+        head: ReplyHead,
+        mut generation: Generation,
+        form: CallWireForm,
+    ) -> Result<ChatReply, ApiError> {
         let mut choices: Vec<ReadChoice> = (0..generation.replies()).map(|_| ReadChoice::default()).collect();
         while let Some(events) = generation.next_events().await {
             for GenerationEvent { choice, kind } in events? {
                 choices[choice as usize].push(kind, &generation);
             }
         }
-        let choices = (0..).zip(choices).map(|(index, choice)| choice.body(index)).collect();
+        let choices = (0..).zip(choices).map(|(index, choice)| choice.body(index, form)).collect();
         Ok(ChatReply { head, choices, usage: generation.usage().into() })
     }
 }
@@ -101,18 +109,22 @@ impl ReadChoice {
         }
     }
 
-    fn body(self, index: u32) -> ChatChoice {
+    fn body(self, index: u32, form: CallWireForm) -> ChatChoice {
         let ReplyMessage { content, thinking, calls } = self.message;
         let has_content = !content.is_empty() || calls.is_empty();
+        let mut calls: Vec<CallBody> = calls.into_iter().map(CallBody::from).collect();
+        // Such a reply ends after its first call.
+        let function_call = (form == CallWireForm::Function).then(|| calls.pop()).flatten();
         let message = AssistantMessage {
             role: "assistant",
             content: has_content.then_some(content),
             refusal: None,
             reasoning_content: (!thinking.is_empty()).then_some(thinking),
-            tool_calls: calls.into_iter().map(CallBody::from).collect(),
+            tool_calls: calls,
+            function_call: function_call.map(|call| call.function),
         };
         let (finish_reason, error) = match self.end.expect("a generation that ended has a reason") {
-            Ok(reason) => (reason.name(), None),
+            Ok(reason) => (form.reason(&reason), None),
             Err(error) => (FAILED, Some(error.openai_object())),
         };
         ChatChoice { index, message, logprobs: self.logprobs, finish_reason, error }
@@ -123,6 +135,16 @@ impl From<ToolCall> for CallBody {
     fn from(call: ToolCall) -> CallBody {
         let function = FunctionBody { name: call.name, arguments: call.arguments };
         CallBody { id: call.id, kind: "function", function }
+    }
+}
+
+impl CallWireForm {
+    /// The word for why a reply ended.
+    fn reason(self, reason: &FinishReason) -> &'static str {
+        match (self, reason) {
+            (CallWireForm::Function, FinishReason::ToolCalls) => "function_call",
+            _ => reason.name(),
+        }
     }
 }
 
@@ -171,6 +193,8 @@ struct ChatDelta<'a> {
     reasoning_content: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_calls: Option<[CallDelta<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<FunctionDelta<'a>>,
 }
 
 #[derive(Serialize)]
@@ -195,14 +219,15 @@ struct FunctionDelta<'a> {
 pub struct ChatChunks {
     head: ReplyHead,
     includes_usage: bool,
+    form: CallWireForm,
     /// For each choice, the number of calls that have begun; `None` before its first chunk.
     calls: Vec<Option<u32>>,
 }
 
 impl ChatChunks {
     /// The writer of a reply with this number of choices.
-    pub fn new(head: ReplyHead, choices: usize, includes_usage: bool) -> ChatChunks {
-        ChatChunks { head, includes_usage, calls: vec![None; choices] }
+    pub fn new(head: ReplyHead, choices: usize, includes_usage: bool, form: CallWireForm) -> ChatChunks {
+        ChatChunks { head, includes_usage, form, calls: vec![None; choices] }
     }
 
     fn write(&self, choice: ChunkChoice<'_>, out: &mut Vec<u8>) {
@@ -238,7 +263,15 @@ impl ChatChunks {
 
     fn delta<'a>(&mut self, index: u32, part: &'a ReplyPart) -> Option<ChatDelta<'a>> {
         let calls = self.calls[index as usize].get_or_insert(0);
-        let call = |call| Some(ChatDelta { tool_calls: Some([call]), ..ChatDelta::default() });
+        let form = self.form;
+        let call = |call: CallDelta<'a>| {
+            Some(match form {
+                CallWireForm::Tools => ChatDelta { tool_calls: Some([call]), ..ChatDelta::default() },
+                CallWireForm::Function => {
+                    ChatDelta { function_call: Some(call.function), ..ChatDelta::default() }
+                }
+            })
+        };
         match part {
             ReplyPart::Content(text) => Some(ChatDelta { content: Some(text), ..ChatDelta::default() }),
             ReplyPart::Thinking(text) => {
@@ -272,7 +305,7 @@ impl EventWriter for ChatChunks {
             }
             GenerationEventKind::Finished { parts, reason, .. } => {
                 self.parts(index, &parts, None, out);
-                self.write(ChunkChoice::last(index, reason.name(), None), out);
+                self.write(ChunkChoice::last(index, self.form.reason(&reason), None), out);
             }
             GenerationEventKind::Failed(error) => {
                 self.write(ChunkChoice::last(index, FAILED, Some(error.openai_object())), out);

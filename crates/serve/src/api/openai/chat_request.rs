@@ -1,22 +1,22 @@
 //! The body of `/v1/chat/completions`, and what it asks for.
 
-use std::collections::HashMap;
-
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_max_tokens, request_body};
+use super::asked_thinking::{AskedThinking, ReasoningBody, ThinkSwitch, ThinkingBody};
+use super::functions::{AskedTools, CallWireForm, FunctionChoice, NamedTools};
+use super::messages::{ChatMessage, continues_last, template_messages};
+use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
+use super::tool_choice::{ToolBody, ToolChoiceBody, ToolFunction, checked_choice};
 use crate::api::reply_form::{
-    check_grammar, check_tools, no_room_for_calls, no_tools, schema_text, top_logprobs,
+    check_grammar, continued_call, no_room_for_calls, objects_of, schema_text, top_logprobs,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::thinking::{Effort, Thinking};
 
 request_body! {
     /// The body of `/v1/chat/completions`.
@@ -29,13 +29,18 @@ request_body! {
         tools: Option<Vec<Value>>,
         /// Whether the model may, must or must not call a tool.
         tool_choice: Option<ToolChoiceBody>,
+        /// As `tools` under OpenAI's older name, at most 128; calls come as `function_call`.
+        #[schema(value_type = Option<Vec<ToolFunction>>, max_items = 128)]
+        functions: Option<Vec<Value>>,
+        /// As `tool_choice`, for `functions`.
+        function_call: Option<FunctionChoice>,
         /// Whether the model may make several calls in one reply. Default true.
         parallel_tool_calls: Option<bool>,
         /// What the reply must be.
         response_format: Option<ResponseFormat>,
         /// Takes precedence over `max_tokens`.
         #[schema(minimum = 1)]
-        max_completion_tokens: Option<u32>,
+        max_completion_tokens: Option<i64>,
         /// Whether tokens come with their log-probability.
         logprobs: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
@@ -43,30 +48,31 @@ request_body! {
         top_logprobs: Option<u32>,
         /// How much the model thinks, if its chat template knows.
         reasoning_effort: Option<String>,
+        /// Whether the model thinks.
+        enable_thinking: Option<bool>,
+        /// Whether the model thinks, or how much.
+        think: Option<ThinkSwitch>,
+        /// Whether the model thinks.
+        thinking: Option<ThinkingBody>,
+        /// How much the model thinks.
+        reasoning: Option<ReasoningBody>,
+        /// The maximum number of tokens of thinking; -1 is none.
+        #[schema(minimum = -1)]
+        #[serde(alias = "thinking_budget_tokens", alias = "thinking_budget")]
+        thinking_token_budget: Option<i64>,
+        /// How much the model says, a word that its chat template may know.
+        verbosity: Option<String>,
+        /// Whether the chat template begins the reply. Default true.
+        add_generation_prompt: Option<bool>,
+        /// Whether the reply continues the last message, which is of the assistant. Default false, or true if that
+        /// message has `prefix`.
+        continue_final_message: Option<bool>,
+        /// Must be 1 or absent: no reply is thrown away.
+        best_of: Option<u32>,
         /// Variables of the chat template: booleans, numbers and short strings.
         #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
     }
-}
-
-/// A tool, as `girih::Tool` reads it.
-#[derive(ToSchema)]
-#[allow(dead_code)] // describes what is passed on as it is
-pub struct ToolBody {
-    #[schema(rename = "type")]
-    kind: FunctionType,
-    function: ToolFunction,
-}
-
-/// The function of a tool.
-#[derive(ToSchema)]
-#[allow(dead_code)] // describes what is passed on as it is
-pub struct ToolFunction {
-    #[schema(pattern = "^[A-Za-z0-9_.:/-]{1,128}$")]
-    name: String,
-    description: Option<String>,
-    /// A JSON Schema of an object.
-    parameters: Option<HashMap<String, Value>>,
 }
 
 /// What the reply must be.
@@ -99,54 +105,6 @@ pub struct NamedSchema {
     pub strict: Option<bool>,
 }
 
-/// Whether the model may, must or must not call a tool.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "must be none, auto, required, or an object that names a function")]
-pub enum ToolChoiceBody {
-    /// `none`, `auto` or `required`.
-    Mode(ToolMode),
-    /// This tool.
-    Named(NamedTool),
-}
-
-/// Whether the model calls a tool.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // OpenAI's words
-pub enum ToolMode {
-    None,
-    Auto,
-    Required,
-}
-
-/// The tool that the model must call.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
-#[allow(dead_code)] // the type has one value
-pub struct NamedTool {
-    /// `function`.
-    #[serde(rename = "type")]
-    pub kind: FunctionType,
-    /// The tool.
-    pub function: NamedFunction,
-}
-
-/// The type of a tool.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // OpenAI's word
-pub enum FunctionType {
-    Function,
-}
-
-/// The name of a tool.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct NamedFunction {
-    /// The name.
-    pub name: String,
-}
-
 impl ChatRequest {
     /// What the body asks for.
     ///
@@ -154,51 +112,71 @@ impl ChatRequest {
     /// When a parameter is outside its range, or contradicts another one.
     pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
         let shared = self.generation()?;
-        let calls_none = matches!(self.tool_choice, Some(ToolChoiceBody::Mode(ToolMode::None)));
-        let tools = self.tools.clone().filter(|tools| !tools.is_empty() && !calls_none);
-        let tool_choice = self.tool_choice(tools.as_deref())?;
-        let grammar = self.grammar(shared.grammar, tools.is_some())?;
+        let AskedTools { tools, choice, form } = self.named_tools().asked()?;
+        let tool_choice = checked_choice(tools.as_deref(), choice.as_ref())
+            .map_err(|error| if form == CallWireForm::Function { error.of_functions() } else { error })?;
+        let grammar = self.grammar(shared.grammar.clone(), tools.is_some())?;
+        let continues_last =
+            continues_last(&self.messages, self.continue_final_message, self.add_generation_prompt)?;
+        if continues_last && tool_choice != ToolChoice::Auto {
+            return Err(continued_call());
+        }
         let conversation = Conversation {
             messages: template_messages(&self.messages)?,
             tools,
             variables: checked_variables(self.chat_template_kwargs.as_ref())?,
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+            continues_last,
             ..Conversation::new()
         };
-        check_max_tokens("max_tokens", self.max_tokens)?;
-        check_max_tokens("max_completion_tokens", self.max_completion_tokens)?;
+        if self.best_of.is_some_and(|best_of| best_of != 1) {
+            return Err(ApiError::unsupported(
+                "best_of",
+                "best_of is not 1, which is not supported; omit it",
+            ));
+        }
+        if grammar.is_some() || tool_choice != ToolChoice::Auto {
+            check_stops_of_grammar(&shared)?;
+        }
+        let max_tokens = token_limit("max_tokens", self.max_tokens, 1)?;
+        let max_completion_tokens = token_limit("max_completion_tokens", self.max_completion_tokens, 1)?;
         Ok(GenerationRequest {
             prompts: vec![Prompt::Conversation(conversation)],
-            max_tokens: self.max_completion_tokens.or(self.max_tokens),
+            max_tokens: max_completion_tokens.or(max_tokens),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             grammar,
             tool_choice,
-            single_call: self.parallel_tool_calls == Some(false),
-            thinking: self.thinking(),
+            single_call: self.parallel_tool_calls == Some(false) || form == CallWireForm::Function,
+            thinking: self.asked_thinking().thinking()?,
+            thinking_limit: self.asked_thinking().limit(),
+            verbosity: self.verbosity.clone(),
             ..shared
         })
     }
 
-    fn thinking(&self) -> Option<Thinking> {
-        let effort = Effort::Level(self.reasoning_effort.clone()?);
-        Some(Thinking { param: "reasoning_effort", effort })
+    fn named_tools(&self) -> NamedTools<'_> {
+        NamedTools {
+            tools: self.tools.as_ref(),
+            tool_choice: self.tool_choice.as_ref(),
+            functions: self.functions.as_ref(),
+            function_call: self.function_call.as_ref(),
+        }
     }
 
-    fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {
-        let count = tools.map_or(0, <[Value]>::len);
-        if let Some(tools) = tools {
-            check_tools(tools)?;
+    /// The form of calls in the reply.
+    pub fn call_form(&self) -> CallWireForm {
+        self.named_tools().form()
+    }
+
+    fn asked_thinking(&self) -> AskedThinking<'_> {
+        AskedThinking {
+            reasoning_effort: self.reasoning_effort.as_deref(),
+            enable_thinking: self.enable_thinking,
+            think: self.think.as_ref(),
+            thinking: self.thinking.as_ref(),
+            reasoning: self.reasoning.as_ref(),
+            thinking_token_budget: self.thinking_token_budget,
         }
-        let choice = match &self.tool_choice {
-            None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => {
-                return Ok(ToolChoice::Auto);
-            }
-            Some(ToolChoiceBody::Mode(ToolMode::Required)) => ToolChoice::Required,
-            Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
-        };
-        if count == 0 {
-            return Err(no_tools());
-        }
-        Ok(choice)
     }
 
     fn grammar(&self, shared: Option<Grammar>, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
@@ -210,7 +188,10 @@ impl ChatRequest {
                     let message = "response_format.json_schema has no schema; give one";
                     return Err(ApiError::invalid("response_format", message));
                 };
-                Some(check_grammar("response_format", Grammar::JsonSchema(schema_text(schema)))?)
+                Some(check_grammar(
+                    "response_format",
+                    Grammar::JsonSchema(schema_text(schema, objects_of(json_schema.strict))),
+                )?)
             }
         };
         let (param, grammar) = match (own, shared) {
@@ -229,4 +210,4 @@ impl ChatRequest {
     }
 }
 
-from_json_object!(ResponseFormat, NamedSchema, NamedTool, NamedFunction);
+from_json_object!(ResponseFormat, NamedSchema);

@@ -2,10 +2,9 @@
 
 use girih::Prompt;
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::parameters::{check_max_tokens, request_body};
+use super::parameters::{request_body, token_limit};
 use crate::api::reply_form::check_logprobs;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -28,8 +27,8 @@ request_body! {
         logprobs: Option<u32>,
         /// Must be `n` or absent: no reply is thrown away.
         best_of: Option<u32>,
-        /// Must be absent: text is not inserted before another one.
-        suffix: Option<Value>,
+        /// The text that follows the reply, for models whose vocabulary has tokens for it. Not with `echo`.
+        suffix: Option<String>,
     }
 }
 
@@ -80,20 +79,26 @@ impl CompletionRequest {
             let message = format!("there are {count} prompts; there must be 1 to {MAX_PROMPTS}");
             return Err(ApiError::invalid("prompt", message));
         }
-        if self.suffix.is_some() {
-            return Err(ApiError::unsupported("suffix", "suffix is not supported; omit it"));
+        if self.suffix.is_some() && self.echoes() {
+            return Err(ApiError::invalid("suffix", "suffix and echo are both set; omit one of them"));
         }
-        if self.best_of.is_some_and(|best_of| best_of != shared.count) {
+        if self.best_of.is_some_and(|best_of| best_of != 1 && best_of != shared.count) {
             let message = format!("best_of is not n ({}), which is not supported; omit it", shared.count);
             return Err(ApiError::unsupported("best_of", message));
         }
         let logprobs = self.logprobs.map(|count| check_logprobs("logprobs", count)).transpose()?;
         let prompt_logprobs = logprobs.filter(|_| self.echoes());
-        if prompt_logprobs.is_none() {
-            check_max_tokens("max_tokens", self.max_tokens)?;
-        }
-        let max_tokens = Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
-        Ok(GenerationRequest { prompts, max_tokens, logprobs, prompt_logprobs, ..shared })
+        let least = if prompt_logprobs.is_none() { 1 } else { 0 };
+        let max_tokens = token_limit("max_tokens", self.max_tokens, least)?;
+        let max_tokens = Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
+        Ok(GenerationRequest {
+            prompts,
+            max_tokens,
+            logprobs,
+            prompt_logprobs,
+            suffix: self.suffix.clone(),
+            ..shared
+        })
     }
 
     /// Whether the reply begins with the prompt.

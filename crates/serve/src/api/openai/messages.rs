@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use crate::api::calls_so_far::CallsSoFar;
 use crate::error::ApiError;
 use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
@@ -30,14 +31,16 @@ pub struct ChatMessage {
     pub reasoning_content: Option<String>,
     /// As `reasoning_content`, under vLLM's newer name.
     pub reasoning: Option<String>,
+    /// Whether the reply continues this message, the last one, of the assistant.
+    pub prefix: Option<bool>,
     /// Without effect: what replies have, and clients send back.
     pub refusal: Option<Value>,
     /// Without effect.
     pub annotations: Option<Value>,
     /// Must be null.
     pub audio: Option<Value>,
-    /// Must be null; replaced by `tool_calls`.
-    pub function_call: Option<Value>,
+    /// The call that the assistant made, for a client that calls tools functions.
+    pub function_call: Option<CalledFunction>,
 }
 
 /// Whose message it is.
@@ -51,6 +54,8 @@ pub enum ChatRole {
     User,
     Assistant,
     Tool,
+    /// As `tool`, for a client that calls tools functions.
+    Function,
 }
 
 /// The text of a message.
@@ -107,7 +112,51 @@ pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Value>, ApiErro
         let message = format!("there are {count} messages; there must be 1 to {MAX_MESSAGES}");
         return Err(ApiError::invalid("messages", message));
     }
-    messages.iter().enumerate().map(|(index, message)| message.template_message(index)).collect()
+    let mut calls = CallsSoFar::default();
+    let mut written = Vec::with_capacity(count);
+    for (index, message) in messages.iter().enumerate() {
+        let mut template = message.template_message(index)?;
+        calls.follow(&format!("messages[{index}]"), message.role == ChatRole::Function, &mut template)?;
+        written.push(template);
+    }
+    Ok(written)
+}
+
+/// Whether the reply continues the last message.
+///
+/// # Errors
+/// When that message cannot be continued, or the chat template is to begin another one.
+pub fn continues_last(
+    messages: &[ChatMessage],
+    continues: Option<bool>,
+    begins_reply: Option<bool>,
+) -> Result<bool, ApiError> {
+    const PARAM: &str = "continue_final_message";
+    let wrong = |message: &str| Err(ApiError::invalid(PARAM, message));
+    let is_prefix = |message: &ChatMessage| message.prefix == Some(true);
+    let Some((last, before)) = messages.split_last() else { return Ok(false) };
+    if let Some(index) = before.iter().position(is_prefix) {
+        let param = format!("messages[{index}].prefix");
+        let message = format!("{param} is true, but only the last message can be continued");
+        return Err(ApiError::invalid(param, message));
+    }
+    match (continues, is_prefix(last)) {
+        (Some(false), true) => {
+            return wrong("continue_final_message is false, but the last message has prefix");
+        }
+        (Some(false) | None, false) => return Ok(false),
+        (Some(true), _) | (None, true) => {}
+    }
+    if begins_reply == Some(true) {
+        return wrong("add_generation_prompt and continue_final_message are both true; omit one of them");
+    }
+    if last.role != ChatRole::Assistant {
+        return wrong("the last message is not of the assistant, so it cannot be continued");
+    }
+    if last.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) {
+        return wrong("the last message has calls of tools, so it cannot be continued");
+    }
+    Ok(true)
 }
 
 impl ChatMessage {
@@ -125,15 +174,19 @@ impl ChatMessage {
         if self.audio.is_some() {
             return wrong("audio", "audio is not supported; omit it");
         }
-        if self.function_call.is_some() {
-            return wrong("function_call", "function_call is not supported; send tool_calls");
+        let function_call = self.function_call.as_ref();
+        if function_call.is_some() && (has_calls || self.role != ChatRole::Assistant) {
+            return wrong("function_call", "function_call is set beside tool_calls, or not of the assistant");
+        }
+        if self.role == ChatRole::Function && self.name.is_none() {
+            return wrong("name", "name is missing; the result of a function names it");
         }
         let role = match self.role {
             // Templates know no developer, or treat it as the system.
             ChatRole::System | ChatRole::Developer => "system",
             ChatRole::User => "user",
             ChatRole::Assistant => "assistant",
-            ChatRole::Tool => "tool",
+            ChatRole::Tool | ChatRole::Function => "tool",
         };
         let content = match &self.content {
             Some(content) => content.text(index)?,
@@ -158,6 +211,9 @@ impl ChatMessage {
             let calls: Result<Vec<Value>, ApiError> =
                 calls.map(|(number, call)| call.template_call(index, number)).collect();
             message["tool_calls"] = Value::Array(calls?);
+        } else if let Some(function) = function_call {
+            let param = format!("messages[{index}].function_call");
+            message["tool_calls"] = json!([function.template_call(&param)?]);
         }
         Ok(message)
     }
@@ -193,17 +249,24 @@ impl MessageCall {
             let message = format!("{param} is not of the type function; only functions are supported");
             return Err(ApiError::unsupported(param, message));
         }
-        let text = self.function.arguments.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}");
-        let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(text) else {
-            let message = format!("{param}.function.arguments is not the text of a JSON object");
-            return Err(ApiError::invalid(param, message));
-        };
-        let function = json!({"name": self.function.name, "arguments": arguments});
-        let mut call = json!({"type": "function", "function": function});
+        let mut call = self.function.template_call(&format!("{param}.function"))?;
         if let Some(id) = &self.id {
             call["id"] = id.as_str().into();
         }
         Ok(call)
+    }
+}
+
+impl CalledFunction {
+    /// The call as chat templates read it.
+    fn template_call(&self, param: &str) -> Result<Value, ApiError> {
+        let text = self.arguments.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}");
+        let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(text) else {
+            let param = format!("{param}.arguments");
+            let message = format!("{param} is not the text of a JSON object");
+            return Err(ApiError::invalid(param, message));
+        };
+        Ok(json!({"type": "function", "function": {"name": self.name, "arguments": arguments}}))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The endpoints of OpenAI's API.
 
+pub mod asked_thinking;
 pub mod chat;
 pub mod chat_reply;
 pub mod chat_request;
@@ -7,6 +8,7 @@ pub mod completion_reply;
 pub mod completion_request;
 pub mod completions;
 pub mod embeddings;
+pub mod functions;
 pub mod logprobs;
 pub mod messages;
 pub mod models;
@@ -15,6 +17,7 @@ pub mod reply_head;
 pub mod responses;
 pub mod template_variables;
 pub mod tokenize;
+pub mod tool_choice;
 pub mod usage;
 
 use std::sync::Arc;

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use girih::{Model, Plan};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::api::anthropic::models::{ANTHROPIC_VERSION, AnthropicModel, AnthropicModels};
 use crate::error::{ApiError, ErrorReplies};
 use crate::options::ServedModel;
 use crate::state::ServerState;
@@ -31,25 +35,39 @@ pub struct ModelObject {
     object: &'static str,
     created: u64,
     owned_by: &'static str,
+    /// The maximum number of tokens of a prompt and its reply, under vLLM's name.
+    max_model_len: u32,
+    /// The same under OpenRouter's name.
+    context_length: u32,
 }
 
 impl ModelObject {
-    fn of(state: &ServerState, model: &ServedModel) -> ModelObject {
-        let created = state.models.created();
-        ModelObject { id: model.name.clone(), object: "model", created, owned_by: "girih" }
+    fn of(state: &ServerState, served: &ServedModel, model: &Model) -> ModelObject {
+        let (created, context) = (state.models.created(), Plan::context_of(model, &served.run_options));
+        ModelObject {
+            id: served.name.clone(),
+            object: "model",
+            created,
+            owned_by: "girih",
+            max_model_len: context,
+            context_length: context,
+        }
     }
 }
 
-/// The models that are served.
+/// The models that are served. A client of Anthropic's API, which sends `anthropic-version`, gets them in its form.
 #[utoipa::path(
     get,
     path = "/v1/models",
     tag = "openai",
     responses((status = 200, body = ModelList), ErrorReplies)
 )]
-pub async fn list(State(state): State<Arc<ServerState>>) -> Json<ModelList> {
-    let data = state.models.list().iter().map(|model| ModelObject::of(&state, model)).collect();
-    Json(ModelList { object: "list", data })
+pub async fn list(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+    if headers.contains_key(ANTHROPIC_VERSION) {
+        return Json(AnthropicModels::of(&state)).into_response();
+    }
+    let data = state.models.opened().map(|(served, model)| ModelObject::of(&state, served, model)).collect();
+    Json(ModelList { object: "list", data }).into_response()
 }
 
 /// A model that is served.
@@ -63,7 +81,13 @@ pub async fn list(State(state): State<Arc<ServerState>>) -> Json<ModelList> {
 pub async fn one(
     State(state): State<Arc<ServerState>>,
     Path(id): Path<String>,
-) -> Result<Json<ModelObject>, ApiError> {
-    let model = state.models.find(Some(&id))?;
-    Ok(Json(ModelObject::of(&state, model)))
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let name = &state.models.find(Some(&id))?.name;
+    let found = state.models.opened().find(|(served, _)| served.name == *name);
+    let (served, model) = found.expect("a model that is served was opened");
+    if headers.contains_key(ANTHROPIC_VERSION) {
+        return Ok(Json(AnthropicModel::of(&state, served)).into_response());
+    }
+    Ok(Json(ModelObject::of(&state, served, model)).into_response())
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use girih::Grammar;
+use girih::{Grammar, SchemaObjects};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::api::reasons::{AT_START, CACHE, CONTEXT, NEVER_CUT, UNLOADING};
+use crate::api::reasons::{AT_START, CACHE, CONTEXT, NEVER_CUT};
 use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::parameters::{AcceptedValues, ParameterWithoutEffect};
+use crate::parameters::{AcceptedValues, ParameterNotes, ParameterWithoutEffect};
 
 /// The maximum number of replies to a prompt.
 pub const MAX_REPLIES: u32 = 8;
@@ -22,6 +22,9 @@ const MAX_STOPS: usize = 16;
 
 /// The maximum length of a stop string in bytes.
 const MAX_STOP_BYTES: usize = 256;
+
+/// The maximum number of stop tokens; the engine has 64 places, and models have up to some ten of their own.
+const MAX_STOP_TOKENS: usize = 32;
 
 /// The maximum number of tokens with a bias.
 const MAX_BIASES: usize = 1024;
@@ -49,11 +52,13 @@ pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
     ParameterWithoutEffect::any("draft_model", "drafts are set when the server starts"),
     ParameterWithoutEffect::any("timings_per_token", "times are at /metrics"),
     ParameterWithoutEffect::any("return_progress", "times are at /metrics"),
-    ParameterWithoutEffect::any("keep_alive", UNLOADING),
-    ParameterWithoutEffect::any("ttl", UNLOADING),
     ParameterWithoutEffect::any("length_penalty", "it weighs beams, and there is no beam search"),
     ParameterWithoutEffect::any("num_ctx", CONTEXT),
     ParameterWithoutEffect::any("num_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("n_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("n_discard", NEVER_CUT),
+    ParameterWithoutEffect::only("n_indent", &["0"], "a reply does not end by its indents"),
+    ParameterWithoutEffect::only("t_max_predict_ms", &["0"], "a reply does not end by its time"),
     ParameterWithoutEffect::any("num_thread", AT_START),
     ParameterWithoutEffect::any("num_batch", AT_START),
     ParameterWithoutEffect::any("num_gpu", AT_START),
@@ -76,6 +81,8 @@ pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
         &["true"],
         "special tokens are not written",
     ),
+    ParameterWithoutEffect::only("skip_special_tokens", &["true"], "special tokens are not written"),
+    ParameterWithoutEffect::only("penalize_newline", &["true"], "penalties count each token"),
     ParameterWithoutEffect::only("detokenize", &["true"], "replies are text"),
     ParameterWithoutEffect::only("return_token_ids", &["false"], "replies are text"),
     ParameterWithoutEffect::only("return_tokens_as_token_ids", &["false"], "replies are text"),
@@ -122,7 +129,7 @@ pub struct StructuredOutputs {
     pub regex: Option<String>,
     /// The texts from which the reply is chosen.
     pub choice: Option<Vec<String>>,
-    /// A context-free grammar in Lark's syntax.
+    /// A context-free grammar in the syntax of Lark or of llama.cpp.
     pub grammar: Option<String>,
 }
 
@@ -145,12 +152,29 @@ macro_rules! request_body {
             pub stream: Option<bool>,
             /// Options of a streamed reply.
             pub stream_options: Option<$crate::api::openai::parameters::StreamOptions>,
-            /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
-            pub max_tokens: Option<u32>,
+            /// The maximum number of tokens of the reply; it is lowered to what the context leaves. -1 is that much.
+            #[schema(minimum = -1)]
+            #[serde(alias = "n_predict")]
+            pub max_tokens: Option<i64>,
+            /// The number of tokens before which nothing ends the reply. Default 0.
+            pub min_tokens: Option<u32>,
             /// Whether the reply goes on where the model would end it. Default false.
             pub ignore_eos: Option<bool>,
             /// Texts that end the reply, at most 16 of 256 bytes.
             pub stop: Option<$crate::api::one_or_many::OneOrMany>,
+            /// Tokens that end the reply beside the model's own, at most 32.
+            #[schema(max_items = 32)]
+            pub stop_token_ids: Option<Vec<u32>>,
+            /// Whether the reply ends after its stop string and not before it. Default false.
+            pub include_stop_str_in_output: Option<bool>,
+            /// Only this number of last tokens of the prompt are kept.
+            #[schema(minimum = 1)]
+            pub truncate_prompt_tokens: Option<u32>,
+            /// How long the model stays loaded after the request: seconds, or a duration such as `5m`.
+            #[serde(alias = "ttl")]
+            pub keep_alive: Option<$crate::keep_alive::KeepAliveBody>,
+            /// Requests of a higher number come after those of 0.
+            pub priority: Option<i64>,
             /// The seed of the random numbers. Default 0: the same request gives the same reply.
             pub seed: Option<i64>,
             /// The temperature; 0 always picks the most likely token.
@@ -190,6 +214,8 @@ macro_rules! request_body {
             /// Dynamic temperature: exponent of the normalized entropy.
             #[schema(exclusive_minimum = 0)]
             pub dynatemp_exponent: Option<f32>,
+            /// 0 is no Mirostat, 2 is its version 2.
+            pub mirostat: Option<u32>,
             /// Mirostat 2: target surprise in bits; 0 is off.
             #[schema(minimum = 0)]
             pub mirostat_tau: Option<f32>,
@@ -198,7 +224,12 @@ macro_rules! request_body {
             pub mirostat_eta: Option<f32>,
             /// Divide the logits of tokens that have occurred by this.
             #[schema(exclusive_minimum = 0)]
+            #[serde(alias = "repeat_penalty")]
             pub repetition_penalty: Option<f32>,
+            /// The number of last tokens that the three penalties count; -1 is all, and 0 switches the penalties
+            /// off. Default -1.
+            #[schema(minimum = -1)]
+            pub repeat_last_n: Option<i64>,
             /// Penalty on tokens that would continue a repeated sequence (DRY); 0 is off.
             #[schema(minimum = 0)]
             pub dry_multiplier: Option<f32>,
@@ -215,6 +246,17 @@ macro_rules! request_body {
             pub dry_breakers: Option<Vec<String>>,
             /// What the reply must be.
             pub structured_outputs: Option<$crate::api::openai::parameters::StructuredOutputs>,
+            /// As `structured_outputs.grammar`, in the syntax of llama.cpp (GBNF).
+            pub grammar: Option<String>,
+            /// As `structured_outputs.grammar`.
+            pub guided_grammar: Option<String>,
+            /// As `structured_outputs.json`.
+            #[serde(alias = "json_schema")]
+            pub guided_json: Option<serde_json::Value>,
+            /// As `structured_outputs.regex`.
+            pub guided_regex: Option<String>,
+            /// As `structured_outputs.choice`.
+            pub guided_choice: Option<Vec<String>>,
         }
 
         $crate::json_body::from_json_object!($name);
@@ -228,7 +270,7 @@ macro_rules! request_body {
                 &self,
             ) -> Result<$crate::generation::GenerationRequest, $crate::error::ApiError> {
                 use $crate::api::openai::parameters as shared;
-                use $crate::sampling_settings::{DrySettings, SamplingSettings};
+                use $crate::sampling_settings::{DrySettings, SamplingSettings, mirostat_tau};
                 let dry = DrySettings {
                     multiplier: self.dry_multiplier,
                     base: self.dry_base,
@@ -247,15 +289,17 @@ macro_rules! request_body {
                     xtc_threshold: self.xtc_threshold,
                     dynatemp_range: self.dynatemp_range,
                     dynatemp_exponent: self.dynatemp_exponent,
-                    mirostat_tau: self.mirostat_tau,
+                    mirostat_tau: mirostat_tau("mirostat", self.mirostat, self.mirostat_tau)?,
                     mirostat_eta: self.mirostat_eta,
                     repetition_penalty: self.repetition_penalty,
                     presence_penalty: self.presence_penalty,
                     frequency_penalty: self.frequency_penalty,
+                    penalty_range: None,
                     bias: shared::biases(self.logit_bias.as_ref())?,
                     seed: self.seed.map(i64::cast_unsigned),
                     dry,
                 };
+                let sampling = sampling.with_range("repeat_last_n", self.repeat_last_n)?;
                 if self.stream_options.is_some() && self.stream != Some(true) {
                     let message = "stream_options needs stream: true; set it, or omit stream_options";
                     return Err($crate::error::ApiError::invalid("stream_options", message));
@@ -264,14 +308,46 @@ macro_rules! request_body {
                     model: self.model.clone(),
                     count: self.n.unwrap_or(1),
                     sampling,
-                    max_tokens: self.max_tokens,
+                    min_tokens: self.min_tokens.unwrap_or(0),
+                    stop_tokens: self.stop_token_ids.clone().unwrap_or_default(),
+                    includes_stop: self.include_stop_str_in_output.unwrap_or(false),
+                    prompt_end: self.truncate_prompt_tokens,
+                    is_late: shared::is_late(self.priority),
+                    keep_alive: self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()?,
                     ignore_eos: self.ignore_eos.unwrap_or(false),
                     stops: self.stop.clone().map(|stop| stop.into_texts()).unwrap_or_default(),
-                    grammar: self.structured_outputs.as_ref().map(shared::grammar).transpose()?,
+                    grammar: self.outputs()?.as_ref().map(shared::grammar).transpose()?,
                     ..Default::default()
                 };
                 shared::check(&request)?;
                 Ok(request)
+            }
+
+            /// What the reply must be, under vLLM's new name or one of its old ones.
+            fn outputs(
+                &self,
+            ) -> Result<Option<$crate::api::openai::parameters::StructuredOutputs>, $crate::error::ApiError> {
+                let guided = $crate::api::openai::parameters::StructuredOutputs {
+                    json: self.guided_json.clone(),
+                    regex: self.guided_regex.clone(),
+                    choice: self.guided_choice.clone(),
+                    // Clients of llama.cpp send an empty grammar for none.
+                    grammar: self.grammar.clone().filter(|text| !text.is_empty()).or(self.guided_grammar.clone()),
+                    ..Default::default()
+                };
+                let is_guided = guided.json.is_some()
+                    || guided.regex.is_some()
+                    || guided.choice.is_some()
+                    || guided.grammar.is_some();
+                match (&self.structured_outputs, is_guided) {
+                    (outputs, false) => Ok(outputs.clone()),
+                    (None, true) => Ok(Some(guided)),
+                    (Some(_), true) => {
+                        let message =
+                            "structured_outputs is set beside grammar or a guided_ parameter; omit one of them";
+                        Err($crate::error::ApiError::invalid("structured_outputs", message))
+                    }
+                }
             }
 
             /// Whether a streamed reply ends with a chunk that has the usage.
@@ -294,19 +370,61 @@ pub fn check(request: &GenerationRequest) -> Result<(), ApiError> {
         return Err(ApiError::invalid("n", format!("n is {count}; it must be 1 to {MAX_REPLIES}")));
     }
     texts("stop", stops, MAX_STOPS, MAX_STOP_BYTES)?;
+    let tokens = request.stop_tokens.len();
+    if tokens > MAX_STOP_TOKENS {
+        let message = format!("stop_token_ids has {tokens} tokens; the maximum is {MAX_STOP_TOKENS}");
+        return Err(ApiError::invalid("stop_token_ids", message));
+    }
+    if request.prompt_end == Some(0) {
+        let message = "truncate_prompt_tokens is 0; it must be 1 or more";
+        return Err(ApiError::invalid("truncate_prompt_tokens", message));
+    }
+    if request.grammar.is_some() {
+        check_stops_of_grammar(request)?;
+    }
     let breakers = sampling.dry.breakers.as_deref().unwrap_or_default();
     texts("dry_breakers", breakers, MAX_BREAKERS, MAX_STOP_BYTES)
 }
 
-/// Checks a maximum number of tokens.
+/// Refuses conditions that would end a constrained reply before it is complete, or keep it from ending.
 ///
 /// # Errors
-/// When it is 0.
-pub fn check_max_tokens(param: &str, max: Option<u32>) -> Result<(), ApiError> {
-    if max != Some(0) {
-        return Ok(());
+/// When there is one.
+pub fn check_stops_of_grammar(request: &GenerationRequest) -> Result<(), ApiError> {
+    let param = match request {
+        GenerationRequest { min_tokens: 1.., .. } => "min_tokens",
+        GenerationRequest { stop_tokens, .. } if !stop_tokens.is_empty() => "stop_token_ids",
+        _ => return Ok(()),
+    };
+    let message =
+        format!("{param} cannot be kept by a reply that has a schema, a grammar or a forced call; omit it");
+    Err(ApiError::unsupported(param, message))
+}
+
+/// A maximum number of tokens, at least `least`; -1 and -2 are as many as the context leaves.
+///
+/// # Errors
+/// When it is outside its range.
+pub fn token_limit(param: &str, max: Option<i64>, least: i64) -> Result<Option<u32>, ApiError> {
+    match max {
+        None => Ok(None),
+        Some(-2 | -1) => Ok(Some(u32::MAX)),
+        Some(count) if count >= least => Ok(Some(u32::try_from(count).unwrap_or(u32::MAX))),
+        Some(count) => {
+            let message =
+                format!("{param} is {count}; it must be {least} or more, or -1 for what the context leaves");
+            Err(ApiError::invalid(param, message))
+        }
     }
-    Err(ApiError::invalid(param, format!("{param} is 0; it must be 1 or more")))
+}
+
+/// Whether a request comes after others of its tenant.
+pub(super) fn is_late(priority: Option<i64>) -> bool {
+    let priority = priority.unwrap_or(0);
+    if priority < 0 {
+        ParameterNotes::current().add("priority", "no request puts itself before others");
+    }
+    priority > 0
 }
 
 fn texts(param: &str, texts: &[String], max: usize, max_bytes: usize) -> Result<(), ApiError> {
@@ -359,10 +477,12 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
         return Err(ApiError::invalid(PARAM, message));
     }
     let grammar = match outputs {
-        StructuredOutputs { json: Some(schema), .. } => Grammar::JsonSchema(schema_text(schema)),
+        StructuredOutputs { json: Some(schema), .. } => {
+            Grammar::JsonSchema(schema_text(schema, SchemaObjects::AsWritten))
+        }
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
         StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
-        StructuredOutputs { grammar: Some(text), .. } => Grammar::Lark(text.clone()),
+        StructuredOutputs { grammar: Some(text), .. } => Grammar::of_text(text.clone()),
         _ => Grammar::JsonObject,
     };
     check_grammar(PARAM, grammar)

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::chat_request::ToolBody;
-use super::messages::{ChatMessage, template_messages};
+use super::messages::{ChatMessage, continues_last, template_messages};
 use super::template_variables::checked_variables;
+use super::tool_choice::ToolBody;
 use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
@@ -45,6 +45,8 @@ pub struct TokenizeRequest {
     pub add_special_tokens: Option<bool>,
     /// Whether the beginning of a reply is added to a conversation. Default true.
     pub add_generation_prompt: Option<bool>,
+    /// Whether the tokens end with the last message, for a reply that continues it. Default false.
+    pub continue_final_message: Option<bool>,
     /// Variables of the chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
@@ -114,10 +116,12 @@ impl TokenizeRequest {
                 model.text_processor()?.tokenizer.encode(prompt, TextOrigin::User, BosEos::Omit)?
             }
             (None, Some(messages)) => {
+                let begins_reply = self.add_generation_prompt;
                 let conversation = Conversation {
                     messages: template_messages(messages)?,
+                    continues_last: continues_last(messages, self.continue_final_message, begins_reply)?,
                     tools: self.tools.clone().filter(|tools| !tools.is_empty()),
-                    add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+                    add_generation_prompt: begins_reply.unwrap_or(true),
                     variables: checked_variables(self.chat_template_kwargs.as_ref())?,
                     ..Conversation::new()
                 };

@@ -176,7 +176,7 @@ impl ItemWriter {
                     // Templates know no developer, or treat it as the system.
                     ChatRole::System | ChatRole::Developer => "system",
                     ChatRole::User => "user",
-                    ChatRole::Assistant | ChatRole::Tool => {
+                    ChatRole::Assistant | ChatRole::Tool | ChatRole::Function => {
                         let message = format!("{param}.role must be user, assistant, system or developer");
                         return Err(ApiError::invalid(format!("{param}.role"), message));
                     }

@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::input::{ResponsesInput, template_messages};
-use crate::api::openai::chat_request::{FunctionType, ToolMode};
 use crate::api::openai::parameters::StreamOptions;
+use crate::api::openai::tool_choice::{FunctionType, ToolMode};
 use crate::api::reasons::CACHE;
 use crate::api::reply_form::{
-    check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, schema_grammar,
+    check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, objects_of, schema_grammar,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, json_object};
 use crate::parameters::ParameterWithoutEffect;
 use crate::sampling_settings::SamplingSettings;
-use crate::thinking::{Effort, Thinking};
+use crate::thinking::{Effort, Lack, Thinking};
 
 /// What `include` may have: log-probabilities, and what has no effect.
 const INCLUDABLE: [&str; 2] = [INCLUDE_LOGPROBS, "reasoning.encrypted_content"];
@@ -131,6 +131,9 @@ pub struct NamedFunctionTool {
 pub struct TextConfig {
     /// Its form.
     pub format: Option<TextFormat>,
+    /// How much the model says, a word that its chat template may know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verbosity: Option<String>,
 }
 
 /// The form of a text.
@@ -210,6 +213,7 @@ impl ResponsesRequest {
             tool_choice,
             single_call: self.parallel_tool_calls == Some(false),
             thinking: self.thinking(),
+            verbosity: self.text.as_ref().and_then(|text| text.verbosity.clone()),
             ..GenerationRequest::default()
         })
     }
@@ -232,7 +236,7 @@ impl ResponsesRequest {
 
     fn thinking(&self) -> Option<Thinking> {
         let effort = self.reasoning.as_ref()?.effort.clone()?;
-        Some(Thinking { param: "reasoning.effort", effort: Effort::Level(effort) })
+        Some(Thinking { param: "reasoning.effort", effort: Effort::Level(effort), lack: Lack::WithoutEffect })
     }
 
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {
@@ -269,7 +273,9 @@ impl ResponsesRequest {
             None | Some(TextFormat::Text {}) => Ok(None),
             Some(TextFormat::JsonObject {}) if has_tools => Err(no_room_for_calls(PARAM)),
             Some(TextFormat::JsonObject {}) => check_grammar(PARAM, Grammar::JsonObject).map(Some),
-            Some(TextFormat::JsonSchema { schema, .. }) => schema_grammar(PARAM, schema, has_tools).map(Some),
+            Some(TextFormat::JsonSchema { schema, strict, .. }) => {
+                schema_grammar(PARAM, schema, objects_of(*strict), has_tools).map(Some)
+            }
         }
     }
 }

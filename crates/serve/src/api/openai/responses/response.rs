@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use super::request::{
     FunctionTool, ReasoningConfig, ResponsesRequest, ResponsesToolChoice, TextConfig, TextFormat,
 };
-use crate::api::openai::chat_request::ToolMode;
 use crate::api::openai::logprobs::TokenLogprob;
+use crate::api::openai::tool_choice::ToolMode;
 use crate::calendar::since_1970;
 use crate::generation::{FinishReason, Generation, TokenUsage};
 use crate::request_id::new_id;
@@ -136,7 +136,8 @@ impl From<TokenUsage> for ResponseUsage {
 impl ResponseObject {
     /// A reply without items yet.
     pub fn begun(request: &ResponsesRequest, generation: &Generation) -> ResponseObject {
-        let format = request.text.as_ref().and_then(|text| text.format.clone());
+        let text = request.text.as_ref();
+        let format = text.and_then(|text| text.format.clone()).unwrap_or(TextFormat::Text {});
         ResponseObject {
             id: format!("resp_{}", new_id()),
             object: "response",
@@ -155,7 +156,10 @@ impl ResponseObject {
             reasoning: request.reasoning.clone().unwrap_or_default(),
             store: false,
             temperature: request.temperature,
-            text: TextConfig { format: Some(format.unwrap_or(TextFormat::Text {})) },
+            text: TextConfig {
+                format: Some(format),
+                verbosity: text.and_then(|text| text.verbosity.clone()),
+            },
             tool_choice: request.tool_choice.clone().unwrap_or(ResponsesToolChoice::Mode(ToolMode::Auto)),
             tools: request.tools.clone().unwrap_or_default(),
             top_p: request.top_p,
@@ -166,10 +170,13 @@ impl ResponseObject {
     /// Sets how the reply ended.
     pub fn end(&mut self, reason: &FinishReason) {
         self.status = ResponseStatus::Completed;
-        if *reason == FinishReason::Length {
-            self.status = ResponseStatus::Incomplete;
-            self.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
-        }
+        let cut = match reason {
+            FinishReason::Length => "max_output_tokens",
+            FinishReason::Repetition => "repetition",
+            _ => return,
+        };
+        self.status = ResponseStatus::Incomplete;
+        self.incomplete_details = Some(IncompleteDetails { reason: cut });
     }
 }
 

@@ -286,7 +286,7 @@ impl EventWriter for ResponseEvents {
             }
             GenerationEventKind::Finished { parts, reason, .. } => {
                 parts.iter().for_each(|part| self.part(part, out));
-                let is_cut = reason == FinishReason::Length;
+                let is_cut = matches!(reason, FinishReason::Length | FinishReason::Repetition);
                 self.close(if is_cut { ResponseStatus::Incomplete } else { ResponseStatus::Completed }, out);
                 self.response.end(&reason);
             }

@@ -1,0 +1,97 @@
+//! The models of a folder.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// The maximum number of models of a folder.
+const MAX_MODELS: usize = 1024;
+
+/// A model of a folder.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FolderModel {
+    /// Its name in the APIs: that of its folder or file.
+    pub name: String,
+    /// Where it lies.
+    pub path: String,
+}
+
+/// The models of a folder, by name: folders with a `config.json`, and `.gguf` files. Of a model in parts, the first part
+/// counts; projectors of images (`mmproj`) and hidden entries do not.
+///
+/// # Errors
+/// When the folder cannot be read, or has too many.
+pub fn models(folder: &Path) -> Result<Vec<FolderModel>> {
+    let unreadable = |error: std::io::Error| Error::work(format!("{}: {error}", folder.display()));
+    let mut models = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let (Some(file), Some(text)) = (path.file_name().and_then(|name| name.to_str()), path.to_str())
+        else {
+            continue;
+        };
+        let name = match name_of(file, &path) {
+            Some(name) => name.to_owned(),
+            None => continue,
+        };
+        models.push(FolderModel { name, path: text.to_owned() });
+        if models.len() > MAX_MODELS {
+            let folder = folder.display();
+            return Err(Error::call(format!(
+                "{folder} has more than {MAX_MODELS} models; name another folder"
+            )));
+        }
+    }
+    models.sort_by(|one, other| one.name.cmp(&other.name));
+    models.dedup_by(|later, first| later.name == first.name);
+    Ok(models)
+}
+
+/// The name of a model; `None` if the entry is none.
+fn name_of<'a>(file: &'a str, path: &Path) -> Option<&'a str> {
+    if file.starts_with('.') {
+        return None;
+    }
+    if path.is_dir() {
+        return path.join("config.json").is_file().then_some(file);
+    }
+    let stem = file.strip_suffix(".gguf").filter(|stem| !stem.contains("mmproj"))?;
+    // `name-00002-of-00003`
+    match stem.rsplit_once("-of-").and_then(|(before, _)| before.rsplit_once('-')) {
+        Some((name, part)) if part.len() == 5 && part.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (part == "00001").then_some(name)
+        }
+        _ => Some(stem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn folders_and_files_are_models_under_their_names() {
+        let folder = std::env::temp_dir().join(format!("girih-model-folder-{}", std::process::id()));
+        for model in ["b", "empty", ".hidden"] {
+            fs::create_dir_all(folder.join(model)).unwrap();
+        }
+        for file in [
+            "b/config.json",
+            ".hidden/config.json",
+            "a.gguf",
+            "c-00001-of-00002.gguf",
+            "c-00002-of-00002.gguf",
+            "mmproj-a.gguf",
+            "notes.txt",
+            "one-of-two.gguf",
+        ] {
+            fs::write(folder.join(file), "").unwrap();
+        }
+        let names: Vec<String> = models(&folder).unwrap().into_iter().map(|model| model.name).collect();
+        assert_eq!(names, ["a", "b", "c", "one-of-two"]);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(models(&folder).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! The list of models in Anthropic's form.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::api::ollama::timestamp::rfc3339;
+use crate::options::ServedModel;
+use crate::state::ServerState;
+
+/// The header that each client of Anthropic's API sends.
+pub const ANTHROPIC_VERSION: &str = "anthropic-version";
+
+/// The served models. All of them are on one page.
+#[derive(Debug, Serialize)]
+pub struct AnthropicModels {
+    data: Vec<AnthropicModel>,
+    has_more: bool,
+    first_id: Option<String>,
+    last_id: Option<String>,
+}
+
+/// A served model.
+#[derive(Debug, Serialize)]
+pub struct AnthropicModel {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    id: String,
+    display_name: String,
+    created_at: String,
+}
+
+impl AnthropicModels {
+    /// All models.
+    pub fn of(state: &ServerState) -> AnthropicModels {
+        let data: Vec<AnthropicModel> =
+            state.models.list().iter().map(|served| AnthropicModel::of(state, served)).collect();
+        let id = |model: Option<&AnthropicModel>| model.map(|model| model.id.clone());
+        AnthropicModels { has_more: false, first_id: id(data.first()), last_id: id(data.last()), data }
+    }
+}
+
+impl AnthropicModel {
+    /// A model.
+    pub fn of(state: &ServerState, served: &ServedModel) -> AnthropicModel {
+        let created_at = rfc3339(Duration::from_secs(state.models.created()));
+        AnthropicModel {
+            kind: "model",
+            id: served.name.clone(),
+            display_name: served.name.clone(),
+            created_at,
+        }
+    }
+}
