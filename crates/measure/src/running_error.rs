@@ -41,12 +41,12 @@
 //! - **Scan.** As attention without softmax; its steps have errors, too.
 //! - **Pooling.** The rows of a mean may cancel. Their errors come from the same weights and need not, so
 //!   they count as if they were equal.
-//! - **Choice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
+//! - **PositionChoice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
 //!   Where two scores may change places within the largest error, a correct program may choose the other
 //!   expert, whose result is unrelated: the weights that may go to others then count as errors, once
 //!   for what is missing and once for what is there instead. Counted errors of the scores widen that
 //!   largest error too. Reports have the number of such rows.
-//! - **Choice of positions.** As of experts: positions that a correct program may read or not count with their
+//! - **PositionChoice of positions.** As of experts: positions that a correct program may read or not count with their
 //!   weights by softmax.
 //! - **Gates by sigmoid or softplus.** Where all inputs are negative, results are small and their relative
 //!   errors large, so the factor is computed from the row of inputs `x`: with an activation `f`, the mean of
@@ -62,6 +62,7 @@
 
 mod attention;
 mod delta;
+mod position_choice;
 mod scan;
 mod selection;
 mod sparse;
@@ -80,8 +81,8 @@ use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_sq
 use crate::row_sizes::RowSizes;
 use attention::{AttendingHead, Rows};
 use delta::{NoisyRows, NoisyRule};
+use position_choice::PositionChoice;
 use scan::FollowedScan;
-use selection::Choice;
 
 /// Stores of an embedding's scale: the factor and the product.
 const SCALE_STORES: f64 = 2.0;
@@ -333,7 +334,9 @@ impl Analysis<'_> {
         let (data, width) = (self.read[node.output.0 as usize], self.columns(node.output));
         let rows = data.chunks_exact(width as usize);
         let cutoff = CUTOFF_STORES * result + NORM_PART * width * term;
-        let noise = |((row, error), size)| sparse::noise(row, error, size, deviations, cutoff);
+        let noise = |((row, error), size): ((&[f32], &f64), &f64)| {
+            sparse::noise(row, *error, *size, deviations, cutoff)
+        };
         let noise = (rows.len() == errors.len()).then(|| rows.zip(errors).zip(read).map(noise))?;
         Some(noise.zip(made).map(|(noise, made)| ratio(noise, *made) + result).collect())
     }
@@ -503,7 +506,7 @@ impl Analysis<'_> {
         sinks: Option<&[f32]>,
         (scale, span, cap): (f32, Span, Option<f32>),
         value_size: usize,
-        choices: Option<&[Vec<Choice>]>,
+        choices: Option<&[Vec<PositionChoice>]>,
     ) -> Option<Vec<f64>> {
         let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
         let (scale, cap) = (f64::from(scale), cap.map(f64::from));
@@ -516,13 +519,14 @@ impl Analysis<'_> {
             let (mut noise, mut size) = (0.0, 0.0);
             for head in 0..q.heads {
                 let choices = choices.map(|choices| choices[row].as_slice());
-                let of_key = |key: usize| choices.map_or(Choice::Read, |choices| choices[key - first]);
+                let of_key =
+                    |key: usize| choices.map_or(PositionChoice::Read, |choices| choices[key - first]);
                 let read = (first..end).map(|key| {
                     let parts =
                         (keys.part(key, head / group), values.part(key, head / group).first(value_size));
                     (parts, of_key(key))
                 });
-                let read = read.filter(|(_, choice)| *choice != Choice::Unread);
+                let read = read.filter(|(_, choice)| *choice != PositionChoice::Unread);
                 let sink = sinks.map(|sinks| f64::from(sinks[head]));
                 let (q, (read, choices)) = (q.part(row, head), read.unzip());
                 let head = AttendingHead { one: self.one, scale, cap, sink, q, read, choices };
@@ -536,7 +540,7 @@ impl Analysis<'_> {
     }
 
     /// What each row reads of the positions up to its own, by a selection of this name.
-    fn choices(&mut self, selected: ValueId) -> Option<Vec<Vec<Choice>>> {
+    fn choices(&mut self, selected: ValueId) -> Option<Vec<Vec<PositionChoice>>> {
         let node = self.graph().nodes.iter().find(|node| node.output == selected)?;
         let (Op::SelectKeys { best }, &[q, weights, keys]) = (node.op, &node.inputs[..]) else { return None };
         let widened = |id: ValueId| {
@@ -558,10 +562,10 @@ impl Analysis<'_> {
             selection::choices(&scores.collect::<Vec<_>>(), best as usize)
         };
         let sequences = self.run.sequences.iter();
-        let choices: Vec<Vec<Choice>> = sequences
+        let choices: Vec<Vec<PositionChoice>> = sequences
             .flat_map(|sequence| sequence.clone().map(|row| of_row(row, sequence.start)).collect::<Vec<_>>())
             .collect();
-        let is_uncertain = |row: &&Vec<Choice>| row.iter().any(|choice| choice.is_uncertain());
+        let is_uncertain = |row: &&Vec<PositionChoice>| row.iter().any(|choice| choice.is_uncertain());
         self.uncertain_choices += choices.iter().filter(is_uncertain).count();
         Some(choices)
     }

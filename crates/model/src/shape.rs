@@ -10,8 +10,8 @@ use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Field, LayerSchema, MixerSchema, Relayout, ResidualSchema, pattern};
-use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
-use crate::assemble::{self, GraphOptions, ONE, WeightTypes};
+use crate::arch::{self, ArchOptions, Facts, ModelConfig, ONE, Stored};
+use crate::assemble::{self, GraphOptions, WeightTypes};
 use crate::limits::ModelLimits;
 use crate::model::parse_json;
 

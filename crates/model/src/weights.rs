@@ -10,8 +10,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
-use crate::arch::{AttentionFacts, Facts};
-use crate::assemble::ONE;
+use crate::arch::{AttentionFacts, Facts, ONE};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
 use crate::row_cut::RowCut;

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use girih_tensor::{Result, Shape, reference};
 
-use super::select_keys::is_selected;
 use crate::constant::Span;
+use crate::selection::is_selected;
 use crate::sequence::Sequence;
 use crate::value::Value;
 use crate::work::{NodeWork, Reads, WorkStep};

@@ -4,23 +4,10 @@ use girih_tensor::{Result, Shape, reference};
 
 use super::attend::HeldRows;
 use crate::constant::Span;
+use crate::selection::{SELECTION_POSITIONS, select};
 use crate::sequence::Sequence;
 use crate::value::{Extent, Value};
 use crate::work::{NodeWork, Reads, WorkStep};
-
-/// The positions of one number of a selection: each has a bit, so the number is below 2¹⁶ and exact in `f32`.
-pub const SELECTION_POSITIONS: usize = 16;
-
-/// Whether a selection, the numbers of one row, has a position.
-pub fn is_selected(selection: &[f32], position: usize) -> bool {
-    let number = selection.get(position / SELECTION_POSITIONS).copied().unwrap_or(0.0);
-    (number as u32 >> (position % SELECTION_POSITIONS)) & 1 == 1
-}
-
-/// Adds a position to a selection.
-pub fn select(selection: &mut [f32], position: usize) {
-    selection[position / SELECTION_POSITIONS] += (1u32 << (position % SELECTION_POSITIONS)) as f32;
-}
 
 pub(super) fn fits(q: &Value, weights: &Value, keys: &Value, y: &Value) -> bool {
     let (&[heads, size], &[1, key_size]) = (q.inner(), keys.inner()) else { return false };
@@ -89,15 +76,6 @@ pub(super) fn work(_best: u32, q: Shape, weights: Shape, _keys: Shape, step: Wor
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_selection_has_a_bit_for_each_position() {
-        let mut selection = [0.0; 2];
-        [0, 15, 16, 31].into_iter().for_each(|position| select(&mut selection, position));
-        assert_eq!(selection, [32769.0, 32769.0]);
-        let has: Vec<usize> = (0..40).filter(|position| is_selected(&selection, *position)).collect();
-        assert_eq!(has, [0, 15, 16, 31]);
-    }
 
     /// By hand: the heads have the products 2 and −3, of which the second one counts 0; then −2 and 3.
     #[test]

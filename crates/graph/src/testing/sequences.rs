@@ -6,8 +6,8 @@ use super::case::{Case, CaseSequence};
 use super::draft::{Begin, CaseDraft, Numbers, held_by};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::Span;
-use crate::ops::select_keys::{SELECTION_POSITIONS, is_selected, select};
 use crate::ops::{Op, OpName};
+use crate::selection::{SELECTION_POSITIONS, is_selected, select};
 use crate::sequence::{Outputs, Range32, Sequence};
 use crate::value::ValueId;
 

@@ -1,6 +1,6 @@
 //! The errors of attention: those of scores, of weights by softmax, and of the sums of values.
 
-use super::selection::Choice;
+use super::position_choice::PositionChoice;
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 
 /// Stores of a score: the sum, and its product with the scale. The mask adds 0.
@@ -86,7 +86,7 @@ pub(super) struct AttendingHead<'a> {
     /// The keys and values that the row reads, or perhaps reads.
     pub(super) read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
     /// Which of both, for each.
-    pub(super) choices: Vec<Choice>,
+    pub(super) choices: Vec<PositionChoice>,
 }
 
 impl AttendingHead<'_> {
@@ -98,7 +98,7 @@ impl AttendingHead<'_> {
         let largest = scores.iter().fold(sink, |largest, score| largest.max(score.value));
         let all: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
         // Those that it does not read have no weight.
-        let is_read = |choice: &Choice| *choice != Choice::PerhapsRead;
+        let is_read = |choice: &PositionChoice| *choice != PositionChoice::PerhapsRead;
         let weights = all.iter().zip(&self.choices);
         let weights: Vec<f64> =
             weights.map(|(weight, choice)| if is_read(choice) { *weight } else { 0.0 }).collect();

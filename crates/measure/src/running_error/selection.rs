@@ -1,25 +1,8 @@
 //! The positions that a row reads by a selection, and those of which a correct program may choose otherwise.
 
 use super::attention::Rows;
+use super::position_choice::PositionChoice;
 use crate::rounding::RoundingErrors;
-
-/// What a row does with a position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
-    Read,
-    Unread,
-    /// It reads it, and may not.
-    PerhapsUnread,
-    /// It does not read it, and may.
-    PerhapsRead,
-}
-
-impl Choice {
-    /// Whether a correct program may choose otherwise.
-    pub(super) fn is_uncertain(self) -> bool {
-        matches!(self, Choice::PerhapsUnread | Choice::PerhapsRead)
-    }
-}
 
 /// The score of a key for a row, and its largest error. Errors of queries, keys and weights are independent.
 pub(super) fn score(
@@ -50,22 +33,23 @@ pub(super) fn score(
 }
 
 /// The choices of a row by scores with errors: it reads the `best`, of equal ones the first.
-pub(super) fn choices(scores: &[(f64, f64)], best: usize) -> Vec<Choice> {
+pub(super) fn choices(scores: &[(f64, f64)], best: usize) -> Vec<PositionChoice> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].0.total_cmp(&scores[*a].0).then(a.cmp(b)));
     let (read, unread) = order.split_at(best.min(order.len()));
     let least = read.iter().map(|index| scores[*index].0 - scores[*index].1).fold(f64::INFINITY, f64::min);
     let most =
         unread.iter().map(|index| scores[*index].0 + scores[*index].1).fold(f64::NEG_INFINITY, f64::max);
-    let mut choices = vec![Choice::Unread; scores.len()];
+    let mut choices = vec![PositionChoice::Unread; scores.len()];
     for index in read {
         let (score, error) = scores[*index];
-        choices[*index] = if score - error <= most { Choice::PerhapsUnread } else { Choice::Read };
+        choices[*index] =
+            if score - error <= most { PositionChoice::PerhapsUnread } else { PositionChoice::Read };
     }
     for index in unread {
         let (score, error) = scores[*index];
         if score + error >= least {
-            choices[*index] = Choice::PerhapsRead;
+            choices[*index] = PositionChoice::PerhapsRead;
         }
     }
     choices
@@ -78,14 +62,17 @@ mod tests {
     #[test]
     fn choices_between_near_scores_are_uncertain() {
         let certain = [(3.0, 0.1), (1.0, 0.1), (2.0, 0.1), (0.0, 0.1)];
-        let [read, unread] = [Choice::Read, Choice::Unread];
+        let [read, unread] = [PositionChoice::Read, PositionChoice::Unread];
         assert_eq!(choices(&certain, 2), [read, unread, read, unread]);
         assert_eq!(choices(&certain, 4), [read; 4]);
         let near = [(3.0, 0.1), (1.9, 0.1), (2.0, 0.1), (0.0, 0.1)];
-        assert_eq!(choices(&near, 2), [read, Choice::PerhapsRead, Choice::PerhapsUnread, unread]);
+        assert_eq!(
+            choices(&near, 2),
+            [read, PositionChoice::PerhapsRead, PositionChoice::PerhapsUnread, unread]
+        );
         // Of equal scores the first are read.
         let equal = [(1.0, 0.0); 3];
-        let [is, not] = [Choice::PerhapsUnread, Choice::PerhapsRead];
+        let [is, not] = [PositionChoice::PerhapsUnread, PositionChoice::PerhapsRead];
         assert_eq!(choices(&equal, 1), [is, not, not]);
     }
 }

@@ -6,7 +6,7 @@ use crate::rounding::mean_square;
 /// The noise of a row, most of whose numbers may be cut: that of the numbers above the cutoff, and that of the cutoff,
 /// which all of them have. Both are at most those of whole rows, as a cutoff is no larger than the mean and the
 /// deviations together, whose squares are at most those of the row.
-pub(super) fn noise(made: &[f32], error: &f64, size: &f64, deviations: f64, cutoff: f64) -> f64 {
+pub(super) fn noise(made: &[f32], error: f64, size: f64, deviations: f64, cutoff: f64) -> f64 {
     let above = made.iter().filter(|x| **x != 0.0).count();
     let share = above as f64 / made.len().max(1) as f64;
     share * (error + (1.0 + deviations.powi(2)) * cutoff) * size
@@ -35,8 +35,8 @@ mod tests {
     /// Of four numbers one is left: a quarter of the noise of the row, and of the cutoff of one deviation.
     #[test]
     fn numbers_that_are_cut_have_no_noise() {
-        assert_eq!(noise(&[0.0, 0.0, 3.0, 0.0], &0.5, &8.0, 1.0, 0.25), 0.25 * (0.5 + 0.5) * 8.0);
-        assert_eq!(noise(&[0.0; 4], &0.5, &8.0, 1.0, 0.25), 0.0);
+        assert_eq!(noise(&[0.0, 0.0, 3.0, 0.0], 0.5, 8.0, 1.0, 0.25), 0.25 * (0.5 + 0.5) * 8.0);
+        assert_eq!(noise(&[0.0; 4], 0.5, 8.0, 1.0, 0.25), 0.0);
     }
 
     /// A head of the size 1 and noise 0.1 counts four times, one of the size 9 once.

@@ -111,7 +111,7 @@ fn an_error_common_to_all_scores_cancels() {
     let head = |keys: [&'static [f32]; 2], error| {
         let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
         let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
-        let choices = vec![Choice::Read; 2];
+        let choices = vec![PositionChoice::Read; 2];
         let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
         AttendingHead { one, scale: 1.0, cap: None, sink: None, q: part(&[1.0, 1.0], error), read, choices }
             .noise_and_size()
@@ -127,7 +127,8 @@ fn a_sink_takes_weight_from_keys() {
     let part = |numbers, noise| HeadPart { numbers, error: 0.0, noise };
     let head = |sink| {
         let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
-        let (read, choices) = (vec![(part(&[3.0, 4.0], 0.0), part(&[1.0, 0.0], 0.0))], vec![Choice::Read]);
+        let (read, choices) =
+            (vec![(part(&[3.0, 4.0], 0.0), part(&[1.0, 0.0], 0.0))], vec![PositionChoice::Read]);
         AttendingHead { one, scale: 1.0, cap: None, sink, q: part(&[1.0, 1.0], 0.01), read, choices }
             .noise_and_size()
     };
@@ -233,7 +234,7 @@ fn errors_of_pooled_rows_are_those_of_their_sequences() {
 #[test]
 fn a_choice_that_may_change_counts_with_its_weight() {
     let part = |numbers| HeadPart { numbers, error: 0.0, noise: 0.0 };
-    let noise = |choices: [Choice; 2]| {
+    let noise = |choices: [PositionChoice; 2]| {
         let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 3.0 };
         let key = part(&[1.0, 0.0]);
         let read = vec![(key, part(&[1.0, 0.0])), (key, part(&[2.0, 1.0]))];
@@ -241,7 +242,7 @@ fn a_choice_that_may_change_counts_with_its_weight() {
         AttendingHead { one, scale: 1.0, cap: None, sink: None, q, read, choices: choices.to_vec() }
             .noise_and_size()
     };
-    let (found, size) = noise([Choice::Read, Choice::PerhapsRead]);
+    let (found, size) = noise([PositionChoice::Read, PositionChoice::PerhapsRead]);
     assert!((found - 2.0 * 3.0 * 0.25).abs() < 1e-12 && size == 0.5, "{found} {size}");
-    assert_eq!(noise([Choice::Read, Choice::Read]).0, 0.0);
+    assert_eq!(noise([PositionChoice::Read, PositionChoice::Read]).0, 0.0);
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
-use super::streams::StreamsFacts;
+use super::streams_facts::StreamsFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -36,22 +36,7 @@ impl Fill<'_> {
                 Ok(key_size.saturating_mul(2))
             })?,
         };
-        if !value_heads.is_multiple_of(key_heads) {
-            return Err(Error::new(format!(
-                "{value_heads} value heads cannot share {key_heads} key heads; a multiple of the key heads is needed"
-            )));
-        }
-        let cap = self.limits.head_size;
-        if let Some(size) = [key_size, value_size].into_iter().find(|size| !(1..=cap).contains(size)) {
-            return Err(Error::new(format!(
-                "a head of the delta rule has the size {size}; one from 1 to {cap} is needed"
-            )));
-        }
-        if value_heads > MAX_VALUES / key_size.max(value_size) {
-            return Err(Error::new(format!(
-                "{value_heads} heads of {value_size} exceed the cap of {MAX_VALUES} values in a row"
-            )));
-        }
+        self.check_delta_heads([key_heads, value_heads], [key_size, value_size])?;
         let taps = self.size("mixer.taps", &schema.taps)?;
         if !(2..=MAX_TAPS).contains(&taps) {
             let key = self.config.key(&schema.taps);
@@ -73,6 +58,7 @@ impl Fill<'_> {
             false => HeadSharing::Neighbours,
         };
         let rank = schema.rank.as_ref().map(|field| self.size("mixer.rank", field)).transpose()?;
+        let cap = self.limits.head_size;
         if let (Some(rank), Some(field)) = (rank.filter(|rank| *rank > cap), &schema.rank) {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {rank}; the cap is {cap}")));
@@ -94,6 +80,31 @@ impl Fill<'_> {
                 DeltaGateAct::Sigmoid => Act::Sigmoid,
             },
         })
+    }
+
+    /// Checks the numbers of heads of keys and of values, and their sizes.
+    fn check_delta_heads(
+        &self,
+        [key_heads, value_heads]: [usize; 2],
+        [key_size, value_size]: [usize; 2],
+    ) -> Result<()> {
+        if !value_heads.is_multiple_of(key_heads) {
+            return Err(Error::new(format!(
+                "{value_heads} value heads cannot share {key_heads} key heads; a multiple of the key heads is needed"
+            )));
+        }
+        let cap = self.limits.head_size;
+        if let Some(size) = [key_size, value_size].into_iter().find(|size| !(1..=cap).contains(size)) {
+            return Err(Error::new(format!(
+                "a head of the delta rule has the size {size}; one from 1 to {cap} is needed"
+            )));
+        }
+        if value_heads > MAX_VALUES / key_size.max(value_size) {
+            return Err(Error::new(format!(
+                "{value_heads} heads of {value_size} exceed the cap of {MAX_VALUES} values in a row"
+            )));
+        }
+        Ok(())
     }
 
     /// A size whose default may be another one, which `word` names.

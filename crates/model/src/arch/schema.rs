@@ -25,7 +25,7 @@ pub use super::key_rules::{
 pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema, ListedKinds};
 pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
-pub use super::streams::StreamsSchema;
+pub use super::streams_schema::StreamsSchema;
 pub use super::weight_schema::{
     ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };

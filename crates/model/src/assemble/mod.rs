@@ -11,8 +11,6 @@ mod mixer;
 mod ssm;
 mod streams;
 
-pub(crate) use streams::ONE;
-
 use std::collections::BTreeMap;
 
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};

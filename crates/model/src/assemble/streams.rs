@@ -5,21 +5,18 @@ use girih_graph::{Op, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::{Assembly, layer_output};
-use crate::arch::{LayerFacts, Mixer, NormPosition, STREAMS, StreamsFacts};
+use crate::arch::{LayerFacts, Mixer, NormPosition, ONE, STREAMS, StreamsFacts};
 
 /// The smallest mean square of a stream that is made as large as the first one: transformers' `Gemma3nTextModel` has it
 /// as a constant.
 const LEAST_SQUARE: f32 = 1e-5;
 
-/// The name of a weight of one 1.
-pub(crate) const ONE: &str = "streams.one";
-
 impl Assembly<'_> {
     /// All layers on the embedding `x`, then the mean of the streams, each projected and as large as the first one.
     pub(super) fn streamed(&mut self, streams: StreamsFacts, x: ValueId) -> Result<ValueId> {
         let mut xs = [x; STREAMS];
-        for stream in 1..STREAMS {
-            xs[stream] = self.as_large_as(&format!("embed.streams.{stream}"), x, x)?;
+        for (stream, into) in xs.iter_mut().enumerate().skip(1) {
+            *into = self.as_large_as(&format!("embed.streams.{stream}"), x, x)?;
         }
         let facts = self.facts;
         for (index, layer) in facts.layers.iter().enumerate() {

@@ -80,8 +80,8 @@ fn the_array_is_within_the_bounds_and_names_what_the_host_computes() {
     let report = report(|subject| check(subject, 0..SEEDS));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert_eq!(report.without_cases(), [] as [&str; 0]);
-    // Few cases of attention and gates are on the array; the tests below have these.
-    let is_rare = |op: &&str| ["attend", "gate"].contains(op);
+    // Few cases of attention, gates and rotations are on the array; the tests below have these.
+    let is_rare = |op: &&str| ["attend", "gate", "rope"].contains(op);
     let on_the_host: Vec<_> = report.only_on_host().into_iter().filter(|op| !is_rare(op)).collect();
     assert_eq!(on_the_host, ON_THE_HOST);
 }
@@ -91,6 +91,14 @@ fn on_array(op: OpName, seeds: u64) -> Vec<(u64, Case)> {
     let cases = (0..seeds).map(|seed| (seed, draw(op, seed, BF16)));
     let is_host = |case: &Case| open(&[], &[]).host_work(&case.graph).iter().any(|work| work.op == case.of);
     cases.filter(|(_, case)| !is_host(case)).collect()
+}
+
+#[test]
+fn rotations_on_the_array_are_within_the_bounds() {
+    let cases = on_array(OpName::Rope, 4 * SEEDS);
+    let report = report(|subject| check_cases(subject, cases.iter().cloned()));
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert!(cases.len() > 4, "{} cases of rotations", cases.len());
 }
 
 #[test]

@@ -1,36 +1,11 @@
-//! Several residual streams: their schema, their facts, and the cutoff of gates that such models have.
+//! Facts of several residual streams, and the cutoff of gates that such models have.
 
 use girih_tensor::{Error, Result, reference};
-use serde::{Deserialize, Serialize};
 
 use super::field::Field;
 use super::fill::Fill;
+use super::streams_facts::StreamsFacts;
 use super::value::brief;
-
-/// The number of residual streams of all known models.
-pub const STREAMS: usize = 4;
-
-/// Residual streams (AltUp, Baykal et al. 2023, arXiv 2301.13310): a layer reads the first one and changes all of
-/// them. Beside attention, it has two matrices of a low rank (LAuReL, Menghani et al. 2024, arXiv 2411.07501).
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StreamsSchema {
-    /// Whether the first stream is multiplied, column by column, before it gates a layer's embedding.
-    pub scaled: Field,
-    /// The rank of the matrices beside attention.
-    pub rank: Field,
-}
-
-/// Several residual streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct StreamsFacts {
-    /// Whether the first stream is multiplied, column by column, before it gates a layer's embedding.
-    #[serde(rename = "streams_scaled")]
-    pub scaled: bool,
-    /// The rank of the matrices beside attention.
-    #[serde(rename = "streams_rank")]
-    pub rank: usize,
-}
 
 impl Fill<'_> {
     /// The residual streams, if the description has several.
