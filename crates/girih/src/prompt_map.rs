@@ -175,10 +175,10 @@ fn insert_tools(
     let name = |tool: &Value| tool["function"]["name"].as_str().unwrap_or_default().to_owned();
     let Some(first_name) = tools.first().map(name).filter(|name| !name.is_empty()) else { return };
     let places = match system {
-        Some(system) => vec![0..system.start, system.end..first.max(system.end)],
-        None => vec![0..first],
+        Some(system) => [Some(0..system.start), Some(system.end..first.max(system.end))],
+        None => [Some(0..first), None],
     };
-    for place in places {
+    for place in places.into_iter().flatten() {
         let Some(begin) = text[place.clone()].find(&first_name).map(|at| at + place.start) else { continue };
         let at = parts.partition_point(|(start, _)| *start <= begin);
         // What follows the first name is its schema and the other tools, up to the text of the next part.

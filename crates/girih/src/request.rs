@@ -640,13 +640,8 @@ impl Request {
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        if drafter.is_some() && output_rows <= limits.sequences {
-            let sequences = limits.sequences;
-            let sentence = format!(
-                "the request has a drafter, but the {output_rows} output rows of a step are for {sequences} \
-                 sequences: set RunOptions::output_rows to more"
-            );
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        if drafter.is_some() {
+            check_rows_for_drafts(output_rows, limits.sequences)?;
         }
         // The default is cut to what the context leaves; only the caller's number can be refused.
         let room = (limits.context as usize).saturating_sub(tokens.len()).max(1);
@@ -690,6 +685,18 @@ impl Request {
         });
         prepared.collect()
     }
+}
+
+/// Checks that steps have rows for drafted tokens.
+fn check_rows_for_drafts(output_rows: u32, sequences: u32) -> Result<()> {
+    if output_rows > sequences {
+        return Ok(());
+    }
+    let sentence = format!(
+        "the request has a drafter, but the {output_rows} output rows of a step are for {sequences} sequences: set \
+         RunOptions::output_rows to more"
+    );
+    Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 
 /// The constraints of `count` replies whose thinking has at most `max` tokens.

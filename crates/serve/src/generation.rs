@@ -336,14 +336,8 @@ impl GenerationRequest {
             };
             let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
             let hooked = hook.map(|hook| (hook, prompt.clone()));
-            let thinks = matches!(prompt, Prompt::Conversation(_));
-            let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
-            if let Some(limit) = self.thinking_limit.filter(|_| thinks) {
-                request = request.thinking_budget(limit.tokens);
-            }
-            if self.grammar.is_none() {
-                request = infill_stops.into_iter().fold(request, Request::stop_token);
-            }
+            let request = self.request(prompt, infill_stops);
+            let mut request = request.sampling(sampling.clone()).tenant(caller.tenant.clone());
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.
                 request =
@@ -407,8 +401,16 @@ impl GenerationRequest {
         Err(ApiError::invalid("logprobs", message))
     }
 
-    fn request(&self, prompt: Prompt) -> Request {
-        let request = Request::new(prompt).tool_choice(self.tool_choice.clone());
+    /// The request of a prompt, whose reply also ends with `infill_stops`, unless it has a grammar.
+    fn request(&self, prompt: Prompt, infill_stops: Vec<u32>) -> Request {
+        let thinks = matches!(prompt, Prompt::Conversation(_));
+        let mut request = Request::new(prompt).tool_choice(self.tool_choice.clone());
+        if let Some(limit) = self.thinking_limit.filter(|_| thinks) {
+            request = request.thinking_budget(limit.tokens);
+        }
+        if self.grammar.is_none() {
+            request = infill_stops.into_iter().fold(request, Request::stop_token);
+        }
         let mut request = match self.max_tokens {
             Some(max) => request.max_tokens(max).cut_to_context(),
             None => request.fill_context(),

@@ -68,6 +68,12 @@ async fn description() -> Json<Document> {
     Json(described())
 }
 
+/// The id of an operation, which no other one has.
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.fold(method.to_owned(), |id, word| id + "_" + word)
+}
+
 /// The description, with the parameters without effect and a sentence for each response.
 fn described() -> Document {
     let mut document = Description::openapi();
@@ -80,6 +86,13 @@ fn described() -> Document {
                 .schema_type(SchemaType::AnyValue)
                 .description(Some(format!("Without effect: {}.", parameter.why)));
             object.properties.insert(parameter.name.to_owned(), value.into());
+        }
+    }
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in [("get", &mut item.get), ("post", &mut item.post)] {
+            if let Some(operation) = operation {
+                operation.operation_id = Some(operation_id(method, path));
+            }
         }
     }
     let paths = document.paths.paths.values_mut();

@@ -20,7 +20,7 @@ pub(super) fn written(grammar: &GbnfGrammar) -> WrittenGbnf {
 
 /// Whether a rule describes texts with texts of its own in them.
 fn is_recursive(grammar: &GbnfGrammar) -> bool {
-    let uses: Vec<Vec<usize>> = grammar.rules.iter().map(|rule| rules_in(rule)).collect();
+    let uses: Vec<Vec<usize>> = grammar.rules.iter().map(rules_in).collect();
     // Rules are removed that use none that is left; those of a cycle stay.
     let mut waiting: Vec<usize> = uses.iter().map(Vec::len).collect();
     let mut users = vec![Vec::new(); uses.len()];

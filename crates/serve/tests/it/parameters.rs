@@ -362,8 +362,10 @@ fn what_the_documentation_says_is_refused_is_refused_by_name() {
 #[test]
 fn the_description_has_a_sentence_for_each_response_and_each_parameter() {
     let document = get(shared(), "/openapi.json").json();
+    let mut ids = std::collections::BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for operation in methods.as_object().unwrap().values() {
+            assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{path}");
             for (status, response) in operation["responses"].as_object().unwrap() {
                 let description = response["description"].as_str().unwrap_or_default();
                 assert!(!description.is_empty(), "{path} {status}");
