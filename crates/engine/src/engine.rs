@@ -137,7 +137,8 @@ impl Engine {
     pub fn measure_steps(&mut self) -> Result<(StepCosts, f32)> {
         self.require_idle("steps cannot be timed")?;
         let most = self.limits.chunk.min(self.runner().max_key().output_rows).min(self.limits.context);
-        self.costs = measured(&mut self.runner, most)?.repeating(self.costs.repeats());
+        self.costs =
+            measured(&mut self.runner, most, self.hidden.as_deref())?.repeating(self.costs.repeats());
         let drafted = match (&self.drafts, self.costs.one_row()) {
             (Some((source, _)), Some(step)) => source.measure(step)?,
             _ => 0.0,

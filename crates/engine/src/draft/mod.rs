@@ -6,6 +6,7 @@ mod budget;
 mod lookup;
 mod model;
 mod mtp;
+mod rows_watch;
 mod shared;
 mod timing;
 mod trials;
@@ -19,8 +20,8 @@ pub use lookup::PromptLookup;
 pub use model::DraftModel;
 use model::ModelDrafter;
 use mtp::MtpDrafter;
-pub(crate) use mtp::RowsWatch;
 pub use mtp::{HiddenNames, MtpModel};
+pub(crate) use rows_watch::RowsWatch;
 use shared::lock;
 pub(crate) use timing::measured;
 

@@ -1,7 +1,7 @@
 //! A draft model: a smaller model that drafts for all requests of an engine.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use girih_graph::Outputs;
 use girih_graph::Runner;
@@ -59,7 +59,7 @@ impl DraftModel {
 
     /// Measures the time of a drafted token, beside a step of the other model that takes `step`.
     pub(super) fn measure(&mut self, step: Duration) -> Result<f32> {
-        let own = measured(&mut self.runner, 1)?.one_row();
+        let own = measured(&mut self.runner, 1, None)?.one_row();
         self.cost = own.map_or(self.cost, |own| (own.as_secs_f64() / step.as_secs_f64()) as f32);
         Ok(self.cost)
     }
@@ -180,8 +180,10 @@ impl Drafter for ModelDrafter {
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
         let mut model = lock(&self.model);
         let Some(planned) = self.trials.plan(&query, model.cost, self.max) else { return Vec::new() };
+        let begun = Instant::now();
         let draft = model.draft((self.id, &self.tenant), query, planned.count);
-        self.trials.record(&query, planned, model.cost, &draft);
+        self.trials.spend(begun.elapsed());
+        self.trials.record(&query, planned, &draft);
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }

@@ -11,12 +11,12 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Unwatched, Watch};
+use girih_graph::backend::Unwatched;
 use girih_graph::{InputKind, InputSpec, Outputs, Runner};
-use girih_tensor::Shape;
 
+use super::rows_watch::RowsWatch;
 use super::shared::{DraftNotes, DrafterId, choose, lock, with_known_bias};
 use super::timing::measured;
 use super::trials::{PlannedDraft, Trials};
@@ -66,31 +66,6 @@ struct OwnedSequence {
     first: u32,
 }
 
-/// Keeps the rows of one value of a step.
-pub(crate) struct RowsWatch {
-    name: String,
-    /// The values, row after row; empty if the step had none.
-    pub values: Vec<f32>,
-}
-
-impl RowsWatch {
-    /// Watches the value of this name.
-    pub fn new(name: String) -> RowsWatch {
-        RowsWatch { name, values: Vec::new() }
-    }
-}
-
-impl Watch for RowsWatch {
-    fn wants(&self, name: &str) -> bool {
-        self.name == name
-    }
-
-    fn value(&mut self, _: &str, _: &Shape, data: &[f32]) {
-        self.values.clear();
-        self.values.extend(data);
-    }
-}
-
 impl MtpModel {
     /// Returns the program for requests within `limits`. A step of one row takes `relative_cost` steps of the model,
     /// unless the engine measures it. If it fails, drafting ends, and `note` receives a sentence that says so, as it does
@@ -136,7 +111,7 @@ impl MtpModel {
 
     /// Measures the time of a drafted token, beside a step of the model that takes `step`.
     pub(super) fn measure(&mut self, step: Duration) -> Result<f32> {
-        let own = measured(&mut self.runner, 1)?.one_row();
+        let own = measured(&mut self.runner, 1, Some(&self.names.own))?.one_row();
         self.cost = own.map_or(self.cost, |own| (own.as_secs_f64() / step.as_secs_f64()) as f32);
         Ok(self.cost)
     }
@@ -424,9 +399,11 @@ impl Drafter for MtpDrafter {
             return Vec::new();
         }
         let PlannedDraft { count, .. } = planned;
+        let begun = Instant::now();
         let draft = model.draft(&self.owner, query, &self.waiting, count);
         self.waiting.keep_last(model.width);
-        self.trials.record(&query, planned, model.cost, &draft);
+        self.trials.spend(begun.elapsed());
+        self.trials.record(&query, planned, &draft);
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }

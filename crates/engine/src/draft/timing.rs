@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{InputKind, InputSpec, Outputs};
+use girih_graph::{InputKind, InputSpec, Outputs, Watch};
 
+use super::rows_watch::RowsWatch;
 use crate::cached_runner::{CachedRunner, StepTokens};
 use crate::step_costs::StepCosts;
 use crate::{Error, Result};
@@ -18,8 +19,13 @@ const BUDGET: Duration = Duration::from_millis(250);
 /// A step of each number of rows is timed at most this often; the shortest time counts.
 const REPEATS: u32 = 5;
 
-/// Times steps of `most` rows at most. The sequences that it runs are discarded.
-pub(crate) fn measured(runner: &mut CachedRunner, most: u32) -> Result<StepCosts> {
+/// Times steps of `most` rows at most that report the value `watched`, if one is named. The sequences that it runs are
+/// discarded.
+pub(crate) fn measured(runner: &mut CachedRunner, most: u32, watched: Option<&str>) -> Result<StepCosts> {
+    let timed = |runner: &mut CachedRunner, rows| match watched {
+        Some(name) => timed(runner, rows, &mut RowsWatch::new(name.to_owned())),
+        None => timed(runner, rows, &mut Unwatched),
+    };
     let begun = Instant::now();
     // The first step wakes threads and reads weights.
     timed(runner, 1)?;
@@ -42,7 +48,7 @@ pub(crate) fn measured(runner: &mut CachedRunner, most: u32) -> Result<StepCosts
 }
 
 /// The time of a step of this number of rows of one new sequence, all of them output rows.
-fn timed(runner: &mut CachedRunner, rows: u32) -> Result<Duration> {
+fn timed(runner: &mut CachedRunner, rows: u32, watch: &mut dyn Watch) -> Result<Duration> {
     let width = runner.inner().inputs().iter().find_map(|input| match input.kind {
         InputKind::Rows { width } if input.name == InputSpec::HIDDEN => Some(width),
         _ => None,
@@ -54,7 +60,7 @@ fn timed(runner: &mut CachedRunner, rows: u32) -> Result<Duration> {
     let run = runner.reserve(sequence, rows).and_then(|has_room| match has_room {
         true => {
             let step = StepTokens { hidden: &hidden, ..StepTokens::plain(sequence, &tokens, Outputs::All) };
-            runner.run_one(step, &mut Unwatched)
+            runner.run_one(step, watch)
         }
         false => Err(Error::new("no blocks are free to time a step")),
     });

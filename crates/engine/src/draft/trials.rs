@@ -1,5 +1,7 @@
 //! Whether a drafter that costs time drafts, and how many tokens.
 
+use std::time::Duration;
+
 use super::acceptance::AcceptanceRate;
 use super::budget::DraftBudget;
 use crate::DraftQuery;
@@ -26,16 +28,25 @@ pub(super) struct Trials {
     next_trial: usize,
     /// The number of trials since a drafted token was accepted.
     failed: u32,
+    /// The time that the drafter took since its last draft.
+    spent: Duration,
+    /// What a drafted token took so far, in steps of one row; 0 before the first one.
+    seen_cost: f32,
 }
 
 /// A draft to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedDraft {
     /// The number of tokens, at least 1.
     pub count: u32,
     /// Whether no draft promised to pay.
     pub is_trial: bool,
+    /// What a drafted token is expected to take, in steps of one row.
+    cost: f32,
 }
+
+/// The part of the seen cost that stays at the next draft.
+const KEPT_COST: f32 = 0.75;
 
 impl Trials {
     pub fn new() -> Trials {
@@ -45,12 +56,15 @@ impl Trials {
             drafted: (0, Vec::new()),
             next_trial: 0,
             failed: 0,
+            spent: Duration::ZERO,
+            seen_cost: 0.0,
         }
     }
 
     /// Compares the last draft with the tokens that were chosen, and plans the next one, of at most `max` tokens that
-    /// each take `cost` steps of one row to draft.
+    /// each take `cost` steps of one row to draft, or more if they did so before.
     pub fn plan(&mut self, query: &DraftQuery<'_>, cost: f32, max: u32) -> Option<PlannedDraft> {
+        let cost = cost.max(self.seen_cost);
         let (position, guess) = std::mem::take(&mut self.drafted);
         let chosen = query.tokens.get(position..).unwrap_or_default();
         self.rate.count(&guess, chosen);
@@ -62,13 +76,24 @@ impl Trials {
         let count = self.rate.best_length(query.costs, cost, query.other_rows, most);
         let is_trial = count == 0;
         let waits = is_trial && (query.tokens.len() < self.next_trial || self.is_over());
-        (most > 0 && !waits).then_some(PlannedDraft { count: count.max(1), is_trial })
+        (most > 0 && !waits).then_some(PlannedDraft { count: count.max(1), is_trial, cost })
     }
 
-    /// Records a planned draft of these tokens, each of which took `cost` steps of one row.
-    pub fn record(&mut self, query: &DraftQuery<'_>, planned: PlannedDraft, cost: f32, draft: &[u32]) {
+    /// Counts time that the drafter took.
+    pub fn spend(&mut self, time: Duration) {
+        self.spent += time;
+    }
+
+    /// Records a planned draft of these tokens.
+    pub fn record(&mut self, query: &DraftQuery<'_>, planned: PlannedDraft, draft: &[u32]) {
         let known = query.tokens.len();
-        self.budget.open(query, cost, draft);
+        let spent = std::mem::take(&mut self.spent);
+        if let (Some(step), false) = (query.costs.one_row(), draft.is_empty()) {
+            let seen = (spent.as_secs_f64() / step.as_secs_f64()) as f32 / draft.len() as f32;
+            let kept = if self.seen_cost > 0.0 { KEPT_COST } else { 0.0 };
+            self.seen_cost = kept * self.seen_cost + (1.0 - kept) * seen;
+        }
+        self.budget.open(query, planned.cost.max(self.seen_cost), draft);
         if planned.is_trial && !draft.is_empty() {
             self.next_trial = known + (TRIAL_DISTANCE << self.failed);
             self.failed += 1;
@@ -141,7 +166,7 @@ mod tests {
                 // Token 1 is right.
                 let guess = |at: usize| if is_right[tokens.len() + at] { 1 } else { 2 };
                 drafted = (0..planned.count as usize).map(guess).collect();
-                trials.record(&query, planned, cost, &drafted);
+                trials.record(&query, planned, &drafted);
             }
             time += costs.of_rows(1 + again + drafted.len() as u32) + drafted.len() as f32 * cost;
             let right = drafted.iter().take_while(|guess| **guess == 1).count();

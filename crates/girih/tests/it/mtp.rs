@@ -32,7 +32,7 @@ fn request(number: u64, choices: u32) -> TokenRequest {
     let mut random = Random(number);
     let tokens = (0..20 + 17 * number).map(|_| random.below(256) as u32).collect();
     let bias = (0..choices).map(|choice| (7 + 31 * choice, 60.0)).collect();
-    let temperature = if number % 2 == 0 { 0.0 } else { 1.0 };
+    let temperature = if number.is_multiple_of(2) { 0.0 } else { 1.0 };
     let sampling = Sampling { bias, temperature, seed: number, ..Sampling::greedy() };
     TokenRequest { tokens, sampling, max_new: Some(80), logprobs: Some(0), ..TokenRequest::default() }
 }
