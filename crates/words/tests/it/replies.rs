@@ -573,3 +573,41 @@ fn the_schema_of_a_tool_says_which_values_are_strings() {
     parser.push(text).iter().for_each(|part| message.push(part));
     assert_eq!(message.calls[0].arguments, "{\"zip\":\"01234\",\"days\":2,\"other\":\"\\\"x\\\"\"}");
 }
+
+#[test]
+fn the_end_of_thinking_begins_the_answer() {
+    let spelled = |style: &str| ReplySyntax::spelled(ReplyStyle::named(style).unwrap());
+    let message = |mut parser: ReplyParser, text: &str| -> ReplyMessage {
+        let mut parts = parser.push(text);
+        parts.extend(parser.finish());
+        parts.iter().collect()
+    };
+    for (style, prompt, begun) in
+        [("hermes", "<think>\n", "hm"), ("gpt-oss", "<|start|>assistant", "<|channel|>analysis<|message|>hm")]
+    {
+        let mut parser = spelled(style).parser(true).after_prompt(prompt);
+        parser.push(begun);
+        let end = parser.thinking_end().unwrap_or_else(|| panic!("{style} thinks"));
+        let whole = message(spelled(style).parser(true).after_prompt(prompt), &format!("{begun}{end}Day."));
+        assert_eq!((whole.thinking.as_str(), whole.content.as_str()), ("hm", "Day."), "{style}");
+        parser.push(end);
+        assert_eq!(parser.thinking_end(), None, "{style}");
+    }
+    assert!(ReplyStyle::all().all(|style| style.can_end_thinking() == (style.name() != "muse-glimmer")));
+}
+
+#[test]
+fn the_rest_of_a_begun_reply_is_content_or_its_open_thinking() {
+    let syntax = ReplySyntax::spelled(ReplyStyle::named("llama3").unwrap());
+    let rest = |begun: &str, text: &str| -> ReplyMessage {
+        let mut parser = syntax.parser(true).within(begun);
+        let mut parts = parser.push(text);
+        parts.extend(parser.finish());
+        parts.iter().collect()
+    };
+    let content = rest("The object is", " {\"name\": 1}");
+    assert_eq!((content.content.as_str(), content.calls.len()), (" {\"name\": 1}", 0));
+    let thought = rest("<think>It", " is.</think>Day.");
+    assert_eq!((thought.thinking.as_str(), thought.content.as_str()), (" is.", "Day."));
+    assert_eq!(rest("<think>It</think>Day", ".").content, ".");
+}
