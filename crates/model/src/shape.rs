@@ -142,6 +142,26 @@ impl Described<'_> {
 }
 
 impl Described<'_> {
+    /// Whether a layer has keys and values of its own, in a model whose last layers share them, and whose values are
+    /// never keys; `None` for other weights.
+    fn has_own_kv(&self, name: &str) -> Option<bool> {
+        let field = self.arch.layers.shared_kv.as_ref()?;
+        let are_keys = |layer: &LayerSchema| match &layer.mixer {
+            MixerSchema::Attend(attend) => attend.values.are_keys_if.is_some(),
+            MixerSchema::ShortConv(_)
+            | MixerSchema::DeltaRule(_)
+            | MixerSchema::Ssm(_)
+            | MixerSchema::None {} => false,
+        };
+        let parts = [".mixer.k.weight", ".mixer.v.weight", ".mixer.k.norm"];
+        if !parts.iter().any(|part| name.ends_with(part)) || self.arch.layer.values().any(are_keys) {
+            return None;
+        }
+        let shared = self.config.count(field).ok()?.unwrap_or(0);
+        let index = name.split('.').nth(1)?.parse::<usize>().ok()?;
+        Some(index.checked_add(shared)? < self.kinds.len())
+    }
+
     /// The size of the latent of queries that `config.json` states.
     fn query_rank(&self) -> Result<Option<usize>> {
         let latents = self.arch.layer.values().filter_map(|layer| match &layer.mixer {
@@ -169,6 +189,9 @@ impl Stored for Described<'_> {
         if name == "head.weight" {
             return head.is_some_and(|tied| matches!(self.config.flag(tied), Ok(Some(false))));
         }
+        if let Some(is_there) = self.has_own_kv(name) {
+            return is_there;
+        }
         if let Some(is_there) = kind.and_then(|kind| self.has_stated(self.arch.layer.get(*kind)?, name)) {
             return is_there;
         }
@@ -186,6 +209,10 @@ impl Stored for Described<'_> {
         let stated = match name {
             "embed.table" => self.config.size(&self.arch.vocabulary())?,
             _ if name.ends_with(".mixer.q_a.weight") => self.query_rank()?,
+            _ if name.ends_with(".input.table") => {
+                let field = self.arch.embed.per_layer.as_ref().and_then(|own| own.vocabulary.as_ref());
+                field.map_or(Ok(None), |field| self.config.size(field))?
+            }
             _ => None,
         };
         stated.ok_or_else(|| {

@@ -345,7 +345,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// A count: a size, or 0.
-    pub(super) fn count(&self, field: &Field) -> Result<Option<usize>> {
+    pub(crate) fn count(&self, field: &Field) -> Result<Option<usize>> {
         match self.number(field)? {
             Some(0.0) => Ok(Some(0)),
             _ => self.size(field),
