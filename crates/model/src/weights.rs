@@ -193,7 +193,7 @@ impl ModelWeights {
                 self.reorder(&name, order)?;
             }
         }
-        self.lengthen_tables(facts);
+        self.lengthen_tables(facts)?;
         if facts.streams.is_some() {
             self.entries.insert(ONE.to_owned(), WeightEntry::Computed(vec![1.0]));
         }
@@ -214,7 +214,7 @@ impl ModelWeights {
     }
 
     /// Gives tables of embeddings per layer the rows that they lack: tokens beyond them have the first one.
-    fn lengthen_tables(&mut self, facts: &Facts) {
+    fn lengthen_tables(&mut self, facts: &Facts) -> Result<()> {
         for (layer, input) in
             facts.layers.iter().enumerate().filter_map(|(at, layer)| Some((at, layer.input?)))
         {
@@ -225,9 +225,10 @@ impl ModelWeights {
                 TensorInfo { shape: info.shape.with_outermost(1), bytes: *row as u64, ..info.clone() };
             let first = RowsPart { tensor: tensor.clone(), info: first, row: *row, range: range.clone() };
             let missing = input.vocabulary.saturating_sub(shape.rows());
+            *shape = Shape::new(&[shape.rows() + missing, shape.columns()])?;
             parts.extend((0..missing).map(|_| first.clone()));
-            *shape = shape.with_outermost(shape.rows() + missing);
         }
+        Ok(())
     }
 
     /// Makes a weight, so far a whole projection of latent attention, its part of that.

@@ -435,7 +435,7 @@ fn sees(attention: AttentionParams, sequence: &Sequence<'_>, row: usize) -> Rang
     sequence.sees(attention.span, position)
 }
 
-/// The smallest range that contains both; ranges of neighbouring rows have no gap between them.
+/// The smallest range that contains both. With chosen positions it may also have some that neither reads.
 fn union(a: Range<usize>, b: Range<usize>) -> Range<usize> {
     match (a.is_empty(), b.is_empty()) {
         (true, _) => b,

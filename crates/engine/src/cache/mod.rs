@@ -369,7 +369,8 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         }
         self.sequences.push(sequence);
         let CacheTotals { prompts, tokens, hits, .. } = &mut self.totals;
-        *prompts += 1;
+        // Steps that are timed have none.
+        *prompts += u64::from(!prompt.is_empty());
         *tokens += prompt.len() as u64;
         *hits += shared as u64;
         BegunSequence { id: SequenceId(now), shared: shared as u32, nearest }

@@ -31,6 +31,8 @@ pub struct DraftModel {
     sequences: Vec<(DrafterId, SequenceId)>,
     next: u64,
     notes: DraftNotes,
+    /// When the tokens before the last draft had been run.
+    drafting_since: Instant,
 }
 
 impl DraftModel {
@@ -54,6 +56,7 @@ impl DraftModel {
             sequences: Vec::new(),
             next: 0,
             notes: DraftNotes::new("the draft model", note),
+            drafting_since: Instant::now(),
         })
     }
 
@@ -99,6 +102,7 @@ impl DraftModel {
             return Ok(Vec::new());
         }
         self.step(sequence, &tokens[run..], Outputs::Last)?;
+        self.drafting_since = Instant::now();
         let known = tokens.len();
         let width = self.runner.inner().width();
         let sampling = with_known_bias(query.sampling, width);
@@ -180,10 +184,8 @@ impl Drafter for ModelDrafter {
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
         let mut model = lock(&self.model);
         let Some(planned) = self.trials.plan(&query, model.cost, self.max) else { return Vec::new() };
-        let begun = Instant::now();
         let draft = model.draft((self.id, &self.tenant), query, planned.count);
-        self.trials.spend(begun.elapsed());
-        self.trials.record(&query, planned, &draft);
+        self.trials.record(&query, planned, &draft, model.drafting_since.elapsed());
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }

@@ -55,6 +55,8 @@ pub struct MtpModel {
     sequences: Vec<OwnedSequence>,
     next: u64,
     notes: DraftNotes,
+    /// When the rows before the last draft had been run.
+    drafting_since: Instant,
 }
 
 /// The sequence of a drafter.
@@ -101,6 +103,7 @@ impl MtpModel {
             sequences: Vec::new(),
             next: 0,
             notes: DraftNotes::new("multi-token prediction", note),
+            drafting_since: Instant::now(),
         })
     }
 
@@ -165,6 +168,7 @@ impl MtpModel {
         count: usize,
     ) -> Result<Vec<u32>> {
         let (sequence, mut hidden) = self.run_rows(drafter, query.tokens, waiting, true)?;
+        self.drafting_since = Instant::now();
         let (mut tokens, known) = (query.tokens.to_vec(), query.tokens.len());
         let own = self.runner.cache.length(sequence);
         let sampling = with_known_bias(query.sampling, self.runner.inner().width());
@@ -225,7 +229,9 @@ impl MtpModel {
         let cache = &mut self.runner.cache;
         let found = self.sequences.iter().position(|owned| owned.owner == drafter.id);
         if let Some(owned) = found.map(|index| self.sequences.remove(index)) {
-            let shared = shared_rows(cache.tokens(owned.id), &tokens[owned.first as usize + 1..]);
+            // A request that was cut may have fewer tokens than before its first row.
+            let after_first = tokens.get(owned.first as usize + 1..).unwrap_or_default();
+            let shared = shared_rows(cache.tokens(owned.id), after_first);
             let most = rows.end.saturating_sub(1).saturating_sub(owned.first);
             let shared = shared.min(most);
             let continues = owned.first <= rows.start && owned.first + shared >= rows.start;
@@ -399,11 +405,9 @@ impl Drafter for MtpDrafter {
             return Vec::new();
         }
         let PlannedDraft { count, .. } = planned;
-        let begun = Instant::now();
         let draft = model.draft(&self.owner, query, &self.waiting, count);
         self.waiting.keep_last(model.width);
-        self.trials.spend(begun.elapsed());
-        self.trials.record(&query, planned, &draft);
+        self.trials.record(&query, planned, &draft, model.drafting_since.elapsed());
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }

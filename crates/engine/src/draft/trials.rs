@@ -28,8 +28,6 @@ pub(super) struct Trials {
     next_trial: usize,
     /// The number of trials since a drafted token was accepted.
     failed: u32,
-    /// The time that the drafter took since its last draft.
-    spent: Duration,
     /// What a drafted token took so far, in steps of one row; 0 before the first one.
     seen_cost: f32,
 }
@@ -56,7 +54,6 @@ impl Trials {
             drafted: (0, Vec::new()),
             next_trial: 0,
             failed: 0,
-            spent: Duration::ZERO,
             seen_cost: 0.0,
         }
     }
@@ -79,15 +76,10 @@ impl Trials {
         (most > 0 && !waits).then_some(PlannedDraft { count: count.max(1), is_trial, cost })
     }
 
-    /// Counts time that the drafter took.
-    pub fn spend(&mut self, time: Duration) {
-        self.spent += time;
-    }
-
-    /// Records a planned draft of these tokens.
-    pub fn record(&mut self, query: &DraftQuery<'_>, planned: PlannedDraft, draft: &[u32]) {
+    /// Records a planned draft of these tokens, which were drafted in the time `spent`, without that of the tokens before
+    /// them.
+    pub fn record(&mut self, query: &DraftQuery<'_>, planned: PlannedDraft, draft: &[u32], spent: Duration) {
         let known = query.tokens.len();
-        let spent = std::mem::take(&mut self.spent);
         if let (Some(step), false) = (query.costs.one_row(), draft.is_empty()) {
             let seen = (spent.as_secs_f64() / step.as_secs_f64()) as f32 / draft.len() as f32;
             let kept = if self.seen_cost > 0.0 { KEPT_COST } else { 0.0 };
@@ -166,7 +158,7 @@ mod tests {
                 // Token 1 is right.
                 let guess = |at: usize| if is_right[tokens.len() + at] { 1 } else { 2 };
                 drafted = (0..planned.count as usize).map(guess).collect();
-                trials.record(&query, planned, &drafted);
+                trials.record(&query, planned, &drafted, Duration::ZERO);
             }
             time += costs.of_rows(1 + again + drafted.len() as u32) + drafted.len() as f32 * cost;
             let right = drafted.iter().take_while(|guess| **guess == 1).count();

@@ -320,6 +320,20 @@ fn a_prompt_whose_hidden_states_are_missing_is_drafted_for_from_where_they_begin
     assert_eq!(seen.begun.get(), begun + 1);
 }
 
+/// The sequence begins behind a cached prompt, and the request is then cut to fewer tokens than that.
+#[test]
+fn a_request_that_is_cut_before_its_first_row_goes_on() {
+    let (mut drafting, _) = engine(1, 100);
+    let ask = TokenRequest { overflow: Overflow::Truncate, ..request(&prompt(8, CONTEXT as usize - 20), 60) };
+    let without = replies(&mut drafting, std::slice::from_ref(&ask));
+    let (source, _, notes) = source(1, CONTEXT);
+    drafting.set_drafts(source, MAX);
+    let with = replies(&mut drafting, std::slice::from_ref(&ask));
+    assert_eq!(said(&with), said(&without));
+    assert!(counts(&with).0 > 0);
+    assert_eq!(*notes.lock().unwrap(), [""; 0]);
+}
+
 #[test]
 fn drafts_that_are_wrong_end_with_one_note() {
     let (mut drafting, _) = engine(1, 100);

@@ -7,6 +7,9 @@ use super::facts::{Ffn, LayerInput, ValuesFacts};
 use super::fill::Fill;
 use super::schema::{DenseSchema, ValuesSchema};
 
+/// The maximum number of rows that a table of embeddings per layer may lack: Gemma 3n's lacks 256.
+const MAX_MISSING_ROWS: usize = 1 << 16;
+
 impl Fill<'_> {
     /// The source of the values of a layer. A norm has the epsilon of the layer's other norms.
     pub(super) fn values(&self, schema: &ValuesSchema, layer: usize, epsilon: f32) -> Result<ValuesFacts> {
@@ -86,6 +89,13 @@ impl Fill<'_> {
             )?;
         }
         let tokens = if schema.first_beyond { self.stored.rows("embed.table")? } else { 0 };
+        let missing = tokens.saturating_sub(vocabulary);
+        if missing > MAX_MISSING_ROWS {
+            return Err(Error::new(format!(
+                "the table of embeddings per layer has {missing} rows fewer than there are tokens; at most \
+                 {MAX_MISSING_ROWS} may be missing"
+            )));
+        }
         let vocabulary = vocabulary.max(tokens);
         Ok(size.map(|size| LayerInput { size, vocabulary, act }))
     }

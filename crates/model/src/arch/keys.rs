@@ -274,13 +274,13 @@ impl KeyCheck<'_> {
         if self.read.contains(key) || stated.is_some() && stated == implied(suffix, facts) {
             return true;
         }
+        if let Some(excluded) = self.arch.refuse.get(key) {
+            return matches!(self.config.exclusion(key, excluded), Ok(None));
+        }
         // Without rotary positions, no key of theirs changes a number.
         let mut attentions = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
         if suffix.starts_with("rope.") && attentions.all(|attend| attend.rope.is_none()) {
             return true;
-        }
-        if let Some(excluded) = self.arch.refuse.get(key) {
-            return matches!(self.config.exclusion(key, excluded), Ok(None));
         }
         let entry = self.arch.harmless.get(key).or_else(|| self.shared.gguf.get(suffix));
         entry.is_some_and(|entry| match &stated {

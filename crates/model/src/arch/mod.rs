@@ -127,7 +127,7 @@ pub fn find<'a>(known: &[&'a Arch], config: &ModelConfig<'_>) -> Result<&'a Arch
 const ASSISTANTS: [(&str, &str); 5] = [
     ("Gemma4Assistant", "the keys and values"),
     ("Gemma4UnifiedAssistant", "the keys and values"),
-    ("MuseGlimmerAssistant", "hidden states of several layers, for a block of tokens at once,"),
+    ("MuseGlimmerAssistant", "hidden states of several layers"),
     ("Eagle3", "hidden states of several layers"),
     ("EAGLE3", "hidden states of several layers"),
 ];
@@ -138,8 +138,8 @@ fn unknown(names: &[String], known: &[&Arch], config: &ModelConfig<'_>) -> Error
         if let Some(name) = names.iter().find(|name| name.contains(part)) {
             let name = quote(name);
             let sentence = format!(
-                "{name} drafts for another model and reads {reads} of that model, which girih does not pass on: draft by \
-                 'lookup', by 'mtp' or with a smaller model of the same vocabulary"
+                "{name} drafts by {reads} of another model, which girih does not pass on; draft by 'lookup', 'mtp' or a \
+                 smaller model"
             );
             return Error::with_kind(ErrorKind::Refused, sentence);
         }

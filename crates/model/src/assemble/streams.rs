@@ -11,6 +11,10 @@ use crate::arch::{LayerFacts, Mixer, NormPosition, ONE, STREAMS, StreamsFacts};
 /// as a constant.
 const LEAST_SQUARE: f32 = 1e-5;
 
+/// The norms of a layer.
+const NORMS: [NormPosition; 4] =
+    [NormPosition::BeforeMixer, NormPosition::AfterMixer, NormPosition::BeforeFfn, NormPosition::AfterFfn];
+
 impl Assembly<'_> {
     /// All layers on the embedding `x`, then the mean of the streams, each projected and as large as the first one.
     pub(super) fn streamed(&mut self, streams: StreamsFacts, x: ValueId) -> Result<ValueId> {
@@ -121,6 +125,13 @@ impl Assembly<'_> {
         x: ValueId,
     ) -> Result<ValueId> {
         let (at, width) = (format!("layers.{index}"), self.facts.sizes.width);
+        let is_plain = !layer.residual.parallel && layer.residual.scale.is_none() && layer.scale.is_none();
+        if !is_plain || layer.beside.is_some() || layer.norms.positions != NORMS {
+            return Err(Error::new(
+                "layers with several residual streams have no factors and no experts beside a feed-forward part, and \
+                 norms before and after both parts",
+            ));
+        }
         let Mixer::Attend(attend) = &layer.mixer else {
             return Err(Error::new("layers with several residual streams need attention"));
         };
