@@ -170,12 +170,16 @@ fn qwen3_5_passes_in_both_precisions_with_every_isa() {
 
 /// Latent attention with experts, and Mamba-2 beside attention.
 #[test]
-fn latents_and_mamba_pass_in_both_precisions() {
+fn latents_and_mamba_pass_in_both_precisions_with_every_isa() {
     for model in ["deepseek_v3", "granitemoehybrid"] {
-        let golden = fixture(model).join("golden.safetensors");
+        let folder = fixture(model);
+        let golden = folder.join("golden.safetensors");
+        passes(compare("verify", name(&folder), &golden), model, Some(LOGITS_WITHIN));
         for against in ["f32", "bf16"] {
-            let compared = compare("verify", name(&fixture(model)), &golden).with(&["--against", against]);
-            passes(compared, model, Some(LOGITS_WITHIN));
+            for table in tables() {
+                let more = ["--isa", table.name, "--against", against];
+                agrees("verify", name(&folder), &golden, &more, "f32");
+            }
         }
     }
 }

@@ -215,7 +215,7 @@ mod tests {
             let config = serde_json::json!({ "architectures": [name] });
             let error = find(&known(&[]).unwrap(), &ModelConfig::Hf(&config)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
-            assert!(error.to_string().starts_with(&format!("'{name}' drafts for another model")), "{error}");
+            assert!(error.to_string().starts_with(&format!("'{name}' drafts by ")), "{error}");
         }
     }
 
