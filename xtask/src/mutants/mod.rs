@@ -163,7 +163,7 @@ mod tests {
             all.filter(|mutant| mutant.file.starts_with(folder)).map(|mutant| mutant.op.to_owned()).collect()
         };
         assert_eq!(of("crates/graph/"), ops_of("crates/graph/src/ops", &["mod"]));
-        let parts = ["mod", "executor", "rows", "rotations"];
+        let parts = ["mod", "attend_scratch", "executor", "rows", "rotations"];
         assert_eq!(of("crates/cpu/src/ops/"), ops_of("crates/cpu/src/ops", &parts));
     }
 
