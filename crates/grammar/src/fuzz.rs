@@ -26,10 +26,11 @@ pub fn grammar(compiler: &GrammarCompiler, bytes: &[u8]) {
     let Some((kind, text)) = bytes.split_first() else { return };
     let Ok(text) = String::from_utf8(text.to_vec()) else { return };
     let mut choice = usize::from(*bytes.last().unwrap_or(&0));
-    let grammar = match kind % 3 {
+    let grammar = match kind % 4 {
         0 => Grammar::JsonSchema(text),
         1 => Grammar::Regex(text),
-        _ => Grammar::Lark(text),
+        2 => Grammar::Lark(text),
+        _ => Grammar::Gbnf(text),
     };
     let Ok(mut constraint) = compiler.compile(&grammar) else { return };
     let mut allowed = vec![true; 512];

@@ -257,10 +257,10 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
+    let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     if let Some(keep) = request.keep_alive {
         state.models.keep(&model.name, keep);
     }
-    let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     let record = RequestRecord::current();
     let begun = Instant::now();
     let session = ready_session(state, model).await?;

@@ -150,7 +150,11 @@ impl ServedModels {
         self.pool.begin(name, self.now())
     }
 
-    fn check_is_no_encoder(&self, name: &str) -> Result<()> {
+    /// Checks that a model generates text.
+    ///
+    /// # Errors
+    /// When it is an encoder.
+    pub(crate) fn check_is_no_encoder(&self, name: &str) -> Result<()> {
         if self.encoders.contains_key(name) {
             let sentence = format!("{name} is an encoder, which generates no text; use it for embeddings");
             return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));

@@ -16,7 +16,7 @@ use agent::{AgentSetup, LaunchedAgent, ServedAgentModel};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// LaunchedAgent that is to use the server.
+    /// Agent that is to use the server.
     #[arg(value_name = "AGENT", value_enum)]
     agent: LaunchedAgent,
     /// Address of the server.
@@ -31,7 +31,7 @@ pub struct Args {
     /// Start the agent with these settings; they hold for its process only.
     #[arg(long)]
     run: bool,
-    /// Print JSON: the variables, the arguments and the file.
+    /// Print JSON: the program, the variables and the arguments.
     #[arg(long, conflicts_with = "run")]
     json: bool,
     /// Further arguments of the agent, with --run.
@@ -112,7 +112,7 @@ fn asked(url: &str, key: Option<&str>, body: Option<&Value>) -> Result<Value> {
     Ok(answer)
 }
 
-/// Starts an agent, waits for its end, and fails as it does.
+/// Starts an agent, waits for its end, and fails if it fails.
 fn start(setup: &AgentSetup, arguments: &[OsString]) -> Result<Outcome> {
     let mut command = Command::new(setup.program);
     command.envs(setup.variables.iter().map(|(name, value)| (*name, value)));

@@ -191,6 +191,16 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"prompt": "a", "logit_bias": {"x": 1}})), "invalid_value logit_bias");
     assert_eq!(of(json!({"prompt": "a", "structured_outputs": {}})), "invalid_value structured_outputs");
     assert_eq!(of(json!({"prompt": "a", "structured_outputs": {"regex": "("}})), "invalid_value ");
+    // A fault comes under the name that the request has.
+    let text = "a".repeat((64 << 10) + 1);
+    assert_eq!(of(json!({"prompt": "a", "grammar": text})), "invalid_value grammar");
+    assert_eq!(of(json!({"prompt": "a", "guided_regex": text})), "invalid_value guided_regex");
+    assert_eq!(of(json!({"prompt": "a", "guided_json": text})), "invalid_value guided_json");
+    assert_eq!(of(json!({"prompt": "a", "guided_choice": []})), "invalid_value guided_choice");
+    let two = json!({"prompt": "a", "grammar": "root ::= \"a\"", "guided_grammar": "root ::= \"b\""});
+    assert_eq!(of(two), "invalid_value grammar");
+    let two = json!({"prompt": "a", "structured_outputs": {"regex": "a"}, "guided_json": {}});
+    assert_eq!(of(two), "invalid_value guided_json");
     let wrong = post(shared(), "/detokenize", &json!({"tokens": [99_999]}));
     assert_eq!(refusal(&wrong), (400, "invalid_value".to_owned(), "tokens".to_owned()));
     assert_eq!(refusal(&post(shared(), "/tokenize", &json!({}))).0, 400);

@@ -131,6 +131,11 @@ fn encoders_and_other_models_are_told_apart() {
         reply.status == 400 && reply.body.contains("is an encoder, which generates no text"),
         "{reply:?}"
     );
+    // It is not unloaded either.
+    for path in ["/api/generate", "/api/chat"] {
+        let reply = post(address, path, &json!({"model": "tiny-bert", "keep_alive": 0}));
+        assert!(reply.status == 400 && reply.body.contains("is an encoder"), "{reply:?}");
+    }
     let loaded = get(address, "/api/ps").json();
     assert_eq!(loaded["models"].as_array().unwrap().len(), 2);
     let shown = post(address, "/api/show", &json!({"model": "tiny-bert"})).json();

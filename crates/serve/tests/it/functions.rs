@@ -85,6 +85,20 @@ fn wrong_functions_and_histories_are_refused_with_their_field() {
     let unknown = json!([{"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c2", "content": "day"}]);
     assert_eq!(refused(json!({"messages": unknown})), "messages[1].tool_call_id");
+    let nameless = json!([{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "day"},
+        {"role": "tool", "content": "night"}]);
+    assert_eq!(refused(json!({"messages": nameless})), "messages[2].tool_call_id");
+    let see = json!([{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "name": "see", "content": "day"}]);
+    assert_eq!(refused(json!({"messages": see})), "messages[1].name");
+    let begun = json!({"role": "assistant", "content": "a", "function_call": {"name": "look"}});
+    assert_eq!(
+        refused(json!({"messages": [begun], "continue_final_message": true})),
+        "continue_final_message"
+    );
+    let both = json!({"response_format": {"type": "json_object"}, "guided_regex": "a"});
+    assert_eq!(refused(both), "response_format");
+    let tools = json!({"guided_regex": "a"});
+    assert_eq!(refused(tools), "guided_regex");
     let ollama = json!({"model": "stories260k", "messages": [{"role": "tool", "content": "day"}]});
     let reply = post(shared(), "/api/chat", &ollama);
     assert!(reply.status == 400 && reply.body.contains("messages[0].role"), "{}", reply.body);

@@ -95,13 +95,14 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
 /// Loads a model, or has it unloaded if it is to be kept for no time, and returns its name.
 ///
 /// # Errors
-/// When there is no such model, or it cannot be loaded.
+/// When there is no such model, it is an encoder, or it cannot be loaded.
 pub async fn load(
     state: &Arc<ServerState>,
     model: &str,
     keep: Option<KeepAlive>,
 ) -> Result<String, ApiError> {
     let model = state.models.find(Some(without_latest(model)))?;
+    state.models.check_is_no_encoder(&model.name)?;
     if let Some(keep) = keep {
         state.models.keep(&model.name, keep);
     }

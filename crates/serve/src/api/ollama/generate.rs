@@ -93,6 +93,10 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let body: OllamaGenerateRequest = read_body(body, WITHOUT_EFFECT).await?;
     let request = body.checked()?;
     if body.prompt.as_deref().unwrap_or_default().is_empty() {
+        if request.suffix.is_some() {
+            let message = "suffix needs a prompt, and there is none; give the text before the gap";
+            return Err(ApiError::invalid("suffix", message));
+        }
         let keep = request.keep_alive;
         let name = load(state, &body.model, keep).await?;
         return Ok(loaded_reply(OllamaRoute::Generate, &name, keep));

@@ -78,7 +78,7 @@ pub fn template_messages(messages: &[OllamaMessage]) -> Result<Vec<Value>, ApiEr
     let mut written = Vec::with_capacity(count);
     for (index, message) in messages.iter().enumerate() {
         let mut template = message.template_message(index)?;
-        calls.follow(&format!("messages[{index}]"), false, &mut template)?;
+        calls.follow(&format!("messages[{index}]"), &mut template)?;
         written.push(template);
     }
     Ok(written)

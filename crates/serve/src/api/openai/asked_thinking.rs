@@ -74,7 +74,8 @@ pub struct AskedThinking<'a> {
 }
 
 impl AskedThinking<'_> {
-    /// How much the model thinks; `None` for its default. A word is more exact than a switch that is on.
+    /// How much the model thinks; `None` for its default. A word is more exact than a switch that is on, and `none` is
+    /// the same as a switch that is off.
     ///
     /// # Errors
     /// When two parameters contradict each other, or thinking is to be left out.
@@ -90,6 +91,7 @@ impl AskedThinking<'_> {
                 Some((first, one)) if one == effort || effort == Effort::On && is_on(&one) => {
                     Some((first, one))
                 }
+                Some((first, one)) if !is_on(&one) && !is_on(&effort) => Some((first, one)),
                 Some((_, Effort::On)) if is_on(&effort) => Some((param, effort)),
                 Some((first, _)) => {
                     let message = format!("{first} and {param} ask for different thinking; omit one of them");
@@ -171,6 +173,11 @@ mod tests {
         );
         let off = AskedThinking { enable_thinking: Some(false), ..AskedThinking::default() };
         assert_eq!(off.thinking().unwrap().unwrap().effort, Effort::Off);
+        let twice_off = AskedThinking { reasoning_effort: Some("none"), ..off };
+        let effort = twice_off.thinking().unwrap().unwrap().effort;
+        assert_eq!(effort, Effort::Level("none".to_owned()));
+        let word = ThinkSwitch::Level("low".to_owned());
+        assert!(AskedThinking { think: Some(&word), ..twice_off }.thinking().is_err());
         assert_eq!(AskedThinking::default().thinking().unwrap(), None);
         let hidden = ReasoningBody { exclude: Some(true), ..ReasoningBody::default() };
         assert!(AskedThinking { reasoning: Some(&hidden), ..off }.thinking().is_err());

@@ -194,13 +194,14 @@ impl ChatRequest {
                 )?)
             }
         };
+        let other = self.outputs().param()?.unwrap_or("structured_outputs");
         let (param, grammar) = match (own, shared) {
             (Some(_), Some(_)) => {
-                let message = "response_format and structured_outputs are both set; omit one of them";
+                let message = format!("response_format and {other} are both set; omit one of them");
                 return Err(ApiError::invalid("response_format", message));
             }
             (Some(own), None) => ("response_format", own),
-            (None, Some(shared)) => ("structured_outputs", shared),
+            (None, Some(shared)) => (other, shared),
             (None, None) => return Ok(None),
         };
         if has_tools {

@@ -116,7 +116,7 @@ pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Value>, ApiErro
     let mut written = Vec::with_capacity(count);
     for (index, message) in messages.iter().enumerate() {
         let mut template = message.template_message(index)?;
-        calls.follow(&format!("messages[{index}]"), message.role == ChatRole::Function, &mut template)?;
+        calls.follow(&format!("messages[{index}]"), &mut template)?;
         written.push(template);
     }
     Ok(written)
@@ -153,13 +153,17 @@ pub fn continues_last(
     if last.role != ChatRole::Assistant {
         return wrong("the last message is not of the assistant, so it cannot be continued");
     }
-    if last.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) {
+    if last.has_calls() || last.function_call.is_some() {
         return wrong("the last message has calls of tools, so it cannot be continued");
     }
     Ok(true)
 }
 
 impl ChatMessage {
+    fn has_calls(&self) -> bool {
+        self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+    }
+
     fn template_message(&self, index: usize) -> Result<Value, ApiError> {
         let wrong = |field: &str, message: &str| {
             Err(ApiError::invalid(
@@ -167,7 +171,7 @@ impl ChatMessage {
                 format!("messages[{index}].{message}"),
             ))
         };
-        let has_calls = self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let has_calls = self.has_calls();
         if has_calls && self.role != ChatRole::Assistant {
             return wrong("tool_calls", "tool_calls is set, but only messages of the assistant have calls");
         }

@@ -316,37 +316,23 @@ macro_rules! request_body {
                     keep_alive: self.keep_alive.as_ref().map(|keep| keep.checked("keep_alive")).transpose()?,
                     ignore_eos: self.ignore_eos.unwrap_or(false),
                     stops: self.stop.clone().map(|stop| stop.into_texts()).unwrap_or_default(),
-                    grammar: self.outputs()?.as_ref().map(shared::grammar).transpose()?,
+                    grammar: self.outputs().grammar()?,
                     ..Default::default()
                 };
                 shared::check(&request)?;
                 Ok(request)
             }
 
-            /// What the reply must be, under vLLM's new name or one of its old ones.
-            fn outputs(
-                &self,
-            ) -> Result<Option<$crate::api::openai::parameters::StructuredOutputs>, $crate::error::ApiError> {
-                let guided = $crate::api::openai::parameters::StructuredOutputs {
-                    json: self.guided_json.clone(),
-                    regex: self.guided_regex.clone(),
-                    choice: self.guided_choice.clone(),
+            /// What the reply must be, under vLLM's new name or another one.
+            fn outputs(&self) -> $crate::api::openai::parameters::NamedOutputs<'_> {
+                $crate::api::openai::parameters::NamedOutputs {
+                    structured_outputs: self.structured_outputs.as_ref(),
+                    guided_json: self.guided_json.as_ref(),
+                    guided_regex: self.guided_regex.as_deref(),
+                    guided_choice: self.guided_choice.as_deref(),
+                    guided_grammar: self.guided_grammar.as_deref(),
                     // Clients of llama.cpp send an empty grammar for none.
-                    grammar: self.grammar.clone().filter(|text| !text.is_empty()).or(self.guided_grammar.clone()),
-                    ..Default::default()
-                };
-                let is_guided = guided.json.is_some()
-                    || guided.regex.is_some()
-                    || guided.choice.is_some()
-                    || guided.grammar.is_some();
-                match (&self.structured_outputs, is_guided) {
-                    (outputs, false) => Ok(outputs.clone()),
-                    (None, true) => Ok(Some(guided)),
-                    (Some(_), true) => {
-                        let message =
-                            "structured_outputs is set beside grammar or a guided_ parameter; omit one of them";
-                        Err($crate::error::ApiError::invalid("structured_outputs", message))
-                    }
+                    grammar: self.grammar.as_deref().filter(|text| !text.is_empty()),
                 }
             }
 
@@ -463,37 +449,86 @@ pub(super) fn biases(biases: Option<&BTreeMap<String, f32>>) -> Result<Vec<(u32,
     biases.iter().map(bias).collect()
 }
 
+/// What a reply must be, under each name.
+pub(super) struct NamedOutputs<'a> {
+    pub structured_outputs: Option<&'a StructuredOutputs>,
+    pub guided_json: Option<&'a Value>,
+    pub guided_regex: Option<&'a str>,
+    pub guided_choice: Option<&'a [String]>,
+    pub guided_grammar: Option<&'a str>,
+    pub grammar: Option<&'a str>,
+}
+
+impl NamedOutputs<'_> {
+    /// The name of the one that is set.
+    ///
+    /// # Errors
+    /// When two are.
+    pub fn param(&self) -> Result<Option<&'static str>, ApiError> {
+        let all = [
+            ("structured_outputs", self.structured_outputs.is_some()),
+            ("guided_json", self.guided_json.is_some()),
+            ("guided_regex", self.guided_regex.is_some()),
+            ("guided_choice", self.guided_choice.is_some()),
+            ("guided_grammar", self.guided_grammar.is_some()),
+            ("grammar", self.grammar.is_some()),
+        ];
+        let mut set = all.into_iter().filter(|(_, is_set)| *is_set).map(|(param, _)| param);
+        match (set.next(), set.next()) {
+            (Some(first), Some(second)) => {
+                let message = format!("{first} and {second} are both set; omit one of them");
+                Err(ApiError::invalid(second, message))
+            }
+            (first, _) => Ok(first),
+        }
+    }
+
+    /// The grammar that is asked for.
+    ///
+    /// # Errors
+    /// When there are two, or it is too long.
+    pub fn grammar(&self) -> Result<Option<Grammar>, ApiError> {
+        let Some(param) = self.param()? else { return Ok(None) };
+        let grammar = if let Some(outputs) = self.structured_outputs {
+            grammar_of(param, outputs)?
+        } else if let Some(schema) = self.guided_json {
+            Grammar::JsonSchema(schema_text(schema, SchemaObjects::AsWritten))
+        } else if let Some(pattern) = self.guided_regex {
+            Grammar::Regex(pattern.to_owned())
+        } else if let Some(texts) = self.guided_choice {
+            one_of(param, param, texts)?
+        } else {
+            Grammar::of_text(self.guided_grammar.or(self.grammar).unwrap_or_default().to_owned())
+        };
+        check_grammar(param, grammar).map(Some)
+    }
+}
+
 /// The grammar that a field of `structured_outputs` asks for.
-///
-/// # Errors
-/// When not exactly one is set, or it is too long.
-pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
-    const PARAM: &str = "structured_outputs";
+fn grammar_of(param: &str, outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
     let StructuredOutputs { json, json_object, regex, choice, grammar } = outputs;
     let any_object = json_object.unwrap_or(false);
     let count = [json.is_some(), any_object, regex.is_some(), choice.is_some(), grammar.is_some()];
     if count.iter().filter(|is_set| **is_set).count() != 1 {
-        let message = "structured_outputs needs one of json, json_object, regex, choice and grammar";
-        return Err(ApiError::invalid(PARAM, message));
+        let message = format!("{param} needs one of json, json_object, regex, choice and grammar");
+        return Err(ApiError::invalid(param, message));
     }
-    let grammar = match outputs {
+    Ok(match outputs {
         StructuredOutputs { json: Some(schema), .. } => {
             Grammar::JsonSchema(schema_text(schema, SchemaObjects::AsWritten))
         }
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
-        StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
+        StructuredOutputs { choice: Some(texts), .. } => one_of(param, &format!("{param}.choice"), texts)?,
         StructuredOutputs { grammar: Some(text), .. } => Grammar::of_text(text.clone()),
         _ => Grammar::JsonObject,
-    };
-    check_grammar(PARAM, grammar)
+    })
 }
 
 /// The choice of one of these texts.
-fn one_of(texts: &[String]) -> Result<Grammar, ApiError> {
+fn one_of(param: &str, field: &str, texts: &[String]) -> Result<Grammar, ApiError> {
     if texts.is_empty() || texts.len() > MAX_CHOICES {
-        let message =
-            format!("structured_outputs.choice has {} texts; it must have 1 to {MAX_CHOICES}", texts.len());
-        return Err(ApiError::invalid("structured_outputs", message));
+        let message = format!("{field} has {} texts; it must have 1 to {MAX_CHOICES}", texts.len());
+        return Err(ApiError::invalid(param, message));
     }
     Ok(Grammar::Choice(texts.to_vec()))
 }
