@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use girih::tools::FreeMemory;
 use girih::{Conversation, RunOptions};
+use girih_file::quote;
 use girih_graph::description::byte_count;
 use girih_serve::listener::ListenerLimits;
 use girih_serve::{ServeOptions, ServedModel, Server};
@@ -167,6 +168,7 @@ fn add_folder(args: &Args, folder: &Path, served: &mut Vec<ServedModel>) -> Resu
     }
     for FolderModel { name, path } in model_folder::models(folder)? {
         if served.iter().any(|model| model.name == name) {
+            print_note(format!("left out: {path} has the name of another model, {}", quote(&name)));
             continue;
         }
         match opened(args, &NamedModel { name, source: &path }) {

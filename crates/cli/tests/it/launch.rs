@@ -91,6 +91,7 @@ fn the_models_of_a_folder_are_served_and_loaded_on_request() {
     model_folder(&home, "models/lily", 512);
     home.write("models/unknown/config.json", r#"{"model_type": "no_such_family"}"#);
     home.write("models/notes.txt", "");
+    home.write("models/tom.gguf", "");
     let folder = home.file("models");
     let server = RunningServer::start(&home, &["--models", name(&folder)]);
     let ids = |path: &str| {
@@ -106,6 +107,7 @@ fn the_models_of_a_folder_are_served_and_loaded_on_request() {
     assert_eq!(ids("/api/ps").len(), 1);
     let said = server.end_by(rustix::process::Signal::TERM).1;
     assert!(said.contains("left out: ") && said.contains("models/unknown"), "{said}");
+    assert!(said.contains("models/tom.gguf has the name of another model, 'tom'"), "{said}");
     home.write("empty/notes.txt", "");
     girih(&["serve", "--models", name(&home.file("empty"))]).fails(2, "has no model that can be served");
     girih(&["serve", "--models", "/no/such/folder"]).fails(1, "/no/such/folder");

@@ -137,6 +137,7 @@ fn edited_grammars_are_refused_or_work() {
         r#"0{"oneOf":[{"type":"string","pattern":"^a+$"},{"type":"number","multipleOf":0.5},{"not":{"type":"object"}}]}"#,
         "1(ab?|[c-f]{2,3})*",
         "2start: a\na: \"x\" a | B\nB: /[0-9]+/\n",
+        "3root ::= a+ # b\na ::= \"x\" [^0-9] | \"(\" root \")\" . {1,2}\n",
     ];
     for (seed, text) in seeds.iter().enumerate() {
         for round in 0..60 {

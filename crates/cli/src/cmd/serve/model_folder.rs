@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 /// The maximum number of models of a folder.
 const MAX_MODELS: usize = 1024;
 
-/// A model of a folder.
-#[derive(Debug, PartialEq, Eq)]
+/// A model of a folder. Models are in the order of their names, then of their paths.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FolderModel {
     /// Its name in the APIs: that of its folder or file.
     pub name: String,
@@ -17,7 +17,7 @@ pub struct FolderModel {
 }
 
 /// The models of a folder, by name: folders with a `config.json`, and `.gguf` files. Of a model in parts, the first part
-/// counts; projectors of images (`mmproj`) and hidden entries do not.
+/// counts; projectors of images (`mmproj`) and hidden entries do not. Two may have the same name.
 ///
 /// # Errors
 /// When the folder cannot be read, or has too many.
@@ -42,8 +42,7 @@ pub fn models(folder: &Path) -> Result<Vec<FolderModel>> {
             )));
         }
     }
-    models.sort_by(|one, other| one.name.cmp(&other.name));
-    models.dedup_by(|later, first| later.name == first.name);
+    models.sort();
     Ok(models)
 }
 
