@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how long a server takes to switch between models, and whether requests are lost meanwhile.
 
-    scripts/switch_models.py MODELS --memory 1.5G [--girih target/release/girih] [--requests 200] [--mapped]
+    scripts/switch_models.py MODELS --memory 1500MiB [--girih target/release/girih] [--requests 200] [--mapped]
 
 MODELS is a folder of models (`girih serve --models`), and MEMORY leaves room for some of them only. Asks for a short reply
 of each model in turn, beside one client that asks for longer replies of the first model all the time. Prints the time
