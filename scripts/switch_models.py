@@ -7,7 +7,7 @@ MODELS is a folder of models (`girih serve --models`), and MEMORY leaves room fo
 of each model in turn, beside one client that asks for longer replies of the first model all the time. Prints the time
 of the requests that loaded a model and of those that did not, and the largest memory of the server. Exits with 1 if a
 request failed or replies of a model to the same prompt differ. `--mapped` maps packed weights instead of
-reading them (`--packed-cache on --weights mapped`). Linux only; needs no packages.
+reading them (`--packed-cache on --weights mmap`). Linux only; needs no packages.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--mapped", action="store_true")
     args = parser.parse_args()
-    more = ["--packed-cache", "on", "--weights", "mapped"] if args.mapped else []
+    more = ["--packed-cache", "on", "--weights", "mmap"] if args.mapped else []
     command = [args.girih, "serve", "--models", args.models, "--memory", args.memory, "--context", "512", "--port", "0"]
     server = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
