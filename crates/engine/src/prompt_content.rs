@@ -78,7 +78,7 @@ impl PromptContent {
 }
 
 impl StepContent<'_> {
-    /// Tokens only, of which the first one has this key if there is one.
+    /// Tokens only. The first one has this key, if there is one.
     pub fn of_first_key(first_key: Option<PositionKey>) -> Self {
         StepContent { first_key, ..StepContent::default() }
     }

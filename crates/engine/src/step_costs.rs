@@ -55,7 +55,7 @@ impl StepCosts {
         self.one_row
     }
 
-    /// The table of a model of which a step after a rejected token runs the rows before that token again, or does not.
+    /// The same table, for a model that runs the accepted rows again after a rejected token if `repeats` is set.
     pub(crate) fn repeating(self, repeats: bool) -> StepCosts {
         StepCosts { repeats, ..self }
     }
@@ -65,8 +65,8 @@ impl StepCosts {
         self.repeats
     }
 
-    /// What the next step takes longer if a draft of which `accepted` tokens were accepted was rejected after these, in a
-    /// step beside `others` rows.
+    /// The time that the next step takes longer, in steps of one row, if a draft was rejected after `accepted` tokens in
+    /// a step beside `others` rows.
     pub(crate) fn of_rejection(&self, others: u32, accepted: u32) -> f32 {
         let first = others.saturating_add(1);
         let again = self.of_rows(first.saturating_add(accepted).saturating_add(1)) - self.of_rows(first);

@@ -162,7 +162,7 @@ pub(crate) fn bind(
     BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
 }
 
-/// Binds attention to `latents`, of which the first numbers are values, at the positions that rows have selected.
+/// Binds attention to `latents` at the positions that rows have selected. The first numbers of a latent are its value.
 pub(crate) fn bind_latent(
     graph: &Graph,
     (scale, span, value_size): (f32, Span, usize),

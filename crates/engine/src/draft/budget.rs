@@ -35,8 +35,8 @@ struct OpenDraft {
     rejection: f32,
 }
 
-/// The time of a step with a draft of `count` tokens, each of which took `cost` steps of one row to draft, in steps
-/// without a draft.
+/// The time of a step with a draft of `count` tokens, in steps without a draft. It includes the time to draft them: `cost`
+/// steps of one row for each.
 fn time(query: &DraftQuery<'_>, cost: f32, count: u32) -> f32 {
     let rows = query.other_rows.saturating_add(1);
     let drafted = query.costs.of_rows(rows.saturating_add(count)) + count as f32 * cost;

@@ -7,7 +7,7 @@ use girih_graph::Outputs;
 use girih_graph::Runner;
 use girih_graph::backend::Unwatched;
 
-use super::shared::{DraftNotes, DrafterId, choose, lock, with_known_bias};
+use super::shared::{DraftNotes, DrafterId, choose, lock, room, with_known_bias};
 use super::timing::measured;
 use super::trials::Trials;
 use crate::cache::{SequenceId, SharingRules};
@@ -72,10 +72,8 @@ impl DraftModel {
     /// that this model knows.
     fn draft(&mut self, drafter: (DrafterId, &Tenant), query: DraftQuery<'_>, count: u32) -> Vec<u32> {
         let width = self.runner.inner().width();
-        let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
-        let count = room.min(count as usize);
-        let is_unknown = |token: &u32| *token as usize >= width;
-        if self.notes.has_failed() || count == 0 || query.tokens.iter().any(is_unknown) {
+        let count = room(query.tokens, self.limits.context, width, count);
+        if self.notes.has_failed() || count == 0 {
             return Vec::new();
         }
         guard("the draft model", || self.run(drafter, query, count)).flatten().unwrap_or_else(|error| {

@@ -17,7 +17,7 @@ use girih_graph::backend::Unwatched;
 use girih_graph::{InputKind, InputSpec, Outputs, Runner};
 
 use super::rows_watch::RowsWatch;
-use super::shared::{DraftNotes, DrafterId, choose, lock, with_known_bias};
+use super::shared::{DraftNotes, DrafterId, choose, lock, room, with_known_bias};
 use super::timing::measured;
 use super::trials::{PlannedDraft, Trials};
 use crate::cache::{SequenceId, SharingRules};
@@ -140,10 +140,8 @@ impl MtpModel {
         count: u32,
     ) -> Vec<u32> {
         let width = self.runner.inner().width();
-        let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
-        let count = room.min(count as usize);
-        let is_unknown = |token: &u32| *token as usize >= width;
-        if self.notes.has_failed() || count == 0 || query.tokens.iter().any(is_unknown) {
+        let count = room(query.tokens, self.limits.context, width, count);
+        if self.notes.has_failed() || count == 0 {
             return Vec::new();
         }
         let run = || self.run(drafter, query, waiting, count);

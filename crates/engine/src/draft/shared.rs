@@ -51,8 +51,17 @@ impl DraftNotes {
     }
 }
 
-/// Chooses the token after `tokens`, of which the last `replied` are the reply, from the first result row, as the
-/// request would; `None` if the request allows only tokens that this program lacks.
+/// The number of tokens to draft, at most `count`; 0 if `tokens` fill the context or the program's vocabulary of
+/// `width` tokens lacks one of them.
+pub(super) fn room(tokens: &[u32], context: u32, width: usize, count: u32) -> usize {
+    if tokens.iter().any(|token| *token as usize >= width) {
+        return 0;
+    }
+    (context as usize + 1).saturating_sub(tokens.len()).min(count as usize)
+}
+
+/// Chooses the next token from the first result row, as the request would. The last `replied` of `tokens` are the
+/// reply. `None` if the request allows only tokens that this program lacks.
 pub(super) fn choose(
     runner: &mut CachedRunner,
     sampling: &Sampling,

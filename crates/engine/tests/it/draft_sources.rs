@@ -9,8 +9,8 @@ use girih_engine::{
 };
 use girih_graph::Key;
 
-use crate::oracle::{self, CONTEXT, Oracle, Pieces, Reply, SPANS, Trouble, VOCABULARY, Watched, finish};
-use crate::oracle::{prompt, request};
+use crate::oracle::{self, CONTEXT, Oracle, Reply, SPANS, Trouble, VOCABULARY, Watched, finish};
+use crate::oracle::{prompt, replies, request};
 
 const MAX: u32 = 7;
 
@@ -40,20 +40,6 @@ fn draft_model_of_width(sequences: u32, context: u32, width: usize) -> (DraftSou
     let note = move |sentence| told.lock().unwrap().push(sentence);
     let runner = Box::new(Oracle::new(key, &blocks, &watched).of_width(width));
     (DraftSource::model(DraftModel::new(runner, limits, 0.1, note).unwrap()), watched, notes)
-}
-
-/// The replies to requests that are submitted together.
-fn replies(engine: &mut Engine, requests: &[TokenRequest]) -> Vec<Reply> {
-    let submit = |ask: &TokenRequest| engine.submit(ask.clone(), Pieces::hooks()).unwrap();
-    let ids: Vec<_> = requests.iter().map(submit).collect();
-    let mut replies: Vec<Reply> = requests.iter().map(|_| Reply::default()).collect();
-    while !engine.is_idle() {
-        for event in engine.step() {
-            let index = ids.iter().position(|id| *id == event.request).unwrap();
-            replies[index].take(event.clone());
-        }
-    }
-    replies
 }
 
 /// Requests of all kinds: greedy, sampled, in a loop, and one whose context overflows.

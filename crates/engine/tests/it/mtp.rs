@@ -18,7 +18,7 @@ use girih_tensor::random::mix;
 use crate::oracle::{
     self, CONTEXT, HIDDEN, HIDDEN_WIDTH, Oracle, Pieces, Reply, SPANS, Shared, VOCABULARY, Watched,
 };
-use crate::oracle::{finish, hidden_row, prompt, request};
+use crate::oracle::{finish, hidden_row, prompt, replies, request};
 
 const MAX: u32 = 7;
 
@@ -207,20 +207,6 @@ fn engine(sequences: u32, chunk: u32) -> (Engine, Watched) {
     let blocks = SPANS.map(|span| cache::blocks(span, &key));
     let limits = EngineLimits { sequences, ..EngineLimits::new(CONTEXT, chunk) };
     (Engine::new(Box::new(Oracle::new(key, &blocks, &watched)), limits).unwrap(), watched)
-}
-
-/// The replies to requests that are submitted together.
-fn replies(engine: &mut Engine, requests: &[TokenRequest]) -> Vec<Reply> {
-    let submit = |ask: &TokenRequest| engine.submit(ask.clone(), Pieces::hooks()).unwrap();
-    let ids: Vec<_> = requests.iter().map(submit).collect();
-    let mut replies: Vec<Reply> = requests.iter().map(|_| Reply::default()).collect();
-    while !engine.is_idle() {
-        for event in engine.step() {
-            let index = ids.iter().position(|id| *id == event.request).unwrap();
-            replies[index].take(event.clone());
-        }
-    }
-    replies
 }
 
 /// Requests of all kinds: greedy, sampled, and some whose context overflows.

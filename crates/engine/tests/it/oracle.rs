@@ -643,6 +643,20 @@ impl Detokenize for Pieces {
     }
 }
 
+/// The replies to requests that are submitted together.
+pub fn replies(engine: &mut Engine, requests: &[TokenRequest]) -> Vec<Reply> {
+    let submit = |ask: &TokenRequest| engine.submit(ask.clone(), Pieces::hooks()).unwrap();
+    let ids: Vec<_> = requests.iter().map(submit).collect();
+    let mut replies: Vec<Reply> = requests.iter().map(|_| Reply::default()).collect();
+    while !engine.is_idle() {
+        for event in engine.step() {
+            let index = ids.iter().position(|id| *id == event.request).unwrap();
+            replies[index].take(event.clone());
+        }
+    }
+    replies
+}
+
 /// The outcome of one request.
 #[derive(Debug, Default, PartialEq)]
 pub struct Reply {

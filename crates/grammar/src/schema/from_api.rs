@@ -4,29 +4,10 @@
 use serde_json::{Map, Value};
 
 use super::format::string_format;
+use super::reference::SCHEMAS;
 
 /// Keywords of OpenAPI that describe a schema, and restrict no value.
 const ANNOTATIONS: [&str; 4] = ["discriminator", "externalDocs", "nullable", "xml"];
-
-/// Keywords whose value is a schema or a list of schemas.
-const OF_SCHEMAS: [&str; 16] = [
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "oneOf",
-    "prefixItems",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-];
 
 /// Keywords whose value is an object of schemas.
 const OF_NAMED_SCHEMAS: [&str; 5] =
@@ -69,10 +50,10 @@ fn rewritten(schema: &Value, closes: bool) -> Value {
     for (name, value) in map.iter().filter(|(name, value)| !is_annotation(name, value)) {
         let name_of = name.as_str();
         let value = match value {
-            Value::Array(schemas) if OF_SCHEMAS.contains(&name_of) => {
+            Value::Array(schemas) if SCHEMAS.contains(&name_of) => {
                 schemas.iter().map(|schema| rewritten(schema, closes)).collect()
             }
-            Value::Object(_) if OF_SCHEMAS.contains(&name_of) => rewritten(value, closes),
+            Value::Object(_) if SCHEMAS.contains(&name_of) => rewritten(value, closes),
             Value::Object(schemas) if OF_NAMED_SCHEMAS.contains(&name_of) => {
                 let named = schemas.iter().map(|(name, schema)| (name.clone(), rewritten(schema, closes)));
                 Value::Object(named.collect())
@@ -111,8 +92,8 @@ fn composes(schema: &Value) -> bool {
         return true;
     }
     map.iter().any(|(name, value)| match value {
-        Value::Array(schemas) if OF_SCHEMAS.contains(&name.as_str()) => schemas.iter().any(composes),
-        Value::Object(_) if OF_SCHEMAS.contains(&name.as_str()) => composes(value),
+        Value::Array(schemas) if SCHEMAS.contains(&name.as_str()) => schemas.iter().any(composes),
+        Value::Object(_) if SCHEMAS.contains(&name.as_str()) => composes(value),
         Value::Object(schemas) if OF_NAMED_SCHEMAS.contains(&name.as_str()) => schemas.values().any(composes),
         _ => false,
     })

@@ -33,7 +33,7 @@ pub(crate) struct References<'a> {
 }
 
 /// Keywords whose value is a schema, or a list of schemas.
-const SCHEMAS: [&str; 16] = [
+pub(super) const SCHEMAS: [&str; 16] = [
     "additionalItems",
     "additionalProperties",
     "allOf",
