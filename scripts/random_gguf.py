@@ -266,9 +266,46 @@ def qwen35(layers: int) -> Iterator[Tensor]:
         yield from gated(block, width, 6144)
 
 
+def llama31_8b(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Llama-3.1-8B, without factors for long contexts."""
+    width, vocabulary = 4096, 128256
+    yield table("token_embd", vocabulary, width, "matrix")
+    yield vector("output_norm.weight", width)
+    yield table("output", vocabulary, width, "head")
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield from attention(block, width, width, 1024, width)
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield from gated(block, width, 14336)
+
+
+def scan(block: str, width: int, inner: int, state: int, heads: int) -> Iterator[Tensor]:
+    """Yield a mixer of Mamba-2 with one group."""
+    convolved = inner + 2 * state
+    yield table(f"{block}.ssm_in", inner + convolved + heads, width, "matrix")
+    yield Tensor(f"{block}.ssm_conv1d.weight", (4, convolved), "vector")
+    yield vector(f"{block}.ssm_conv1d.bias", convolved)
+    yield vector(f"{block}.ssm_dt.bias", heads)
+    yield Tensor(f"{block}.ssm_a", (1, heads), "negative")
+    yield Tensor(f"{block}.ssm_d", (1, heads), "vector")
+    yield Tensor(f"{block}.ssm_norm.weight", (inner, 1), "vector")
+    yield table(f"{block}.ssm_out", width, inner, "matrix")
+
+
+def mamba2(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Mamba2-1.3B."""
+    width = 2048
+    yield table("token_embd", 50288, width, "head")
+    yield vector("output_norm.weight", width)
+    for layer in range(layers):
+        yield vector(f"blk.{layer}.attn_norm.weight", width)
+        yield from scan(f"blk.{layer}", width, 4096, 128, 64)
+
+
 def granite_h(layers: int) -> Iterator[Tensor]:
     """Yield the tensors of Granite-4.0-H-1B: Mamba-2, and attention in every tenth layer."""
-    width, inner, state, heads = 1536, 3072, 128, 48
+    width = 1536
     yield table("token_embd", 100352, width, "head")
     yield vector("output_norm.weight", width)
     for layer in range(layers):
@@ -277,15 +314,7 @@ def granite_h(layers: int) -> Iterator[Tensor]:
         if layer % 10 == GRANITE_ATTENTION:
             yield from attention(block, width, width, 4 * 128, width)
         else:
-            convolved = inner + 2 * state
-            yield table(f"{block}.ssm_in", inner + convolved + heads, width, "matrix")
-            yield Tensor(f"{block}.ssm_conv1d.weight", (4, convolved), "vector")
-            yield vector(f"{block}.ssm_conv1d.bias", convolved)
-            yield vector(f"{block}.ssm_dt.bias", heads)
-            yield Tensor(f"{block}.ssm_a", (1, heads), "negative")
-            yield Tensor(f"{block}.ssm_d", (1, heads), "vector")
-            yield Tensor(f"{block}.ssm_norm.weight", (inner, 1), "vector")
-            yield table(f"{block}.ssm_out", width, inner, "matrix")
+            yield from scan(block, width, 3072, 128, 48)
         yield vector(f"{block}.ffn_norm.weight", width)
         yield from gated(block, width, 4096)
 
@@ -398,6 +427,42 @@ SHAPES = {
             "vocab_size": 248320,
         },
         qwen35,
+        "q4_k_m",
+    ),
+    "llama-3.1-8b": Shape(
+        "llama",
+        {
+            "block_count": 32,
+            "context_length": 131072,
+            "embedding_length": 4096,
+            "feed_forward_length": 14336,
+            "attention.head_count": 32,
+            "attention.head_count_kv": 8,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 500000.0,
+            "rope.dimension_count": 128,
+            "vocab_size": 128256,
+        },
+        llama31_8b,
+        "q4_0",
+    ),
+    "mamba2-1.3b": Shape(
+        "mamba2",
+        {
+            "block_count": 48,
+            "context_length": 1048576,
+            "embedding_length": 2048,
+            "feed_forward_length": 0,
+            "attention.head_count": 0,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 128,
+            "ssm.group_count": 1,
+            "ssm.time_step_rank": 64,
+            "ssm.inner_size": 4096,
+            "vocab_size": 50288,
+        },
+        mamba2,
         "q4_k_m",
     ),
     "granite-4.0-h-1b": Shape(

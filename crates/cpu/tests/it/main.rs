@@ -24,6 +24,7 @@ mod packed_store;
 mod path;
 mod paths;
 mod product_types;
+mod recurrences;
 mod row_kernels;
 mod row_timing;
 mod rows;

@@ -192,6 +192,15 @@ pub(super) fn truth(case: &Case) -> Result<Vec<f32>, String> {
     run(&mut *runner, case, &case.whole()).map_err(|error| error.to_string())
 }
 
+/// Runs a case on a backend in one step, and returns the error of each value as a part of its bound.
+///
+/// # Errors
+/// A sentence, when the backend fails or a value is beyond its bound.
+pub fn error_shares(backend: Box<dyn AnyBackend>, case: &Case, round: Roundoff) -> Result<Vec<f64>, String> {
+    let got = run(&mut *opened(backend, case)?, case, &case.whole()).map_err(|error| error.to_string())?;
+    shares(&got, &truth(case)?, &case.bounds, round)
+}
+
 /// Compares the results of a case with those of the definition; returns the largest error as a part of its bound.
 ///
 /// # Errors
@@ -259,13 +268,17 @@ fn first_difference(a: &[f32], b: &[f32]) -> Option<usize> {
 /// Compares results with those of the definition; returns the largest error as a part of its bound. The
 /// error is a sentence.
 pub(super) fn compare(got: &[f32], want: &[f32], bounds: &[f64], round: Roundoff) -> Result<f64, String> {
+    Ok(shares(got, want, bounds, round)?.into_iter().fold(0.0, f64::max))
+}
+
+/// The error of each result, as a part of its bound.
+fn shares(got: &[f32], want: &[f32], bounds: &[f64], round: Roundoff) -> Result<Vec<f64>, String> {
     if (got.len(), want.len()) != (bounds.len(), bounds.len()) {
         return Err(format!("{} values, {} by definition, {} bounds", got.len(), want.len(), bounds.len()));
     }
-    let mut worst: f64 = 0.0;
-    for (index, ((&got, &want), &bound)) in got.iter().zip(want).zip(bounds).enumerate() {
+    let share = |(index, ((&got, &want), &bound)): (usize, ((&f32, &f32), &f64))| {
         if got == want || got.is_nan() && want.is_nan() {
-            continue;
+            return Ok(0.0);
         }
         let exact = f64::from(want);
         // The interpreter rounds once, and a result is stored once.
@@ -276,9 +289,9 @@ pub(super) fn compare(got: &[f32], want: &[f32], bounds: &[f64], round: Roundoff
         if !agrees {
             return Err(format!("value {index} is {got}, not {want}: {distance:e} apart, not {bound:e}"));
         }
-        worst = worst.max(distance / bound);
-    }
-    Ok(worst)
+        Ok(distance / bound)
+    };
+    got.iter().zip(want).zip(bounds).enumerate().map(share).collect()
 }
 
 impl Report {

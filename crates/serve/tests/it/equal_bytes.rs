@@ -17,8 +17,6 @@ use crate::client::Exchange;
 use crate::draw::Draw;
 use crate::model_server::{options, post};
 
-const VOCABULARY: usize = 512;
-
 /// The requests that run or wait at a time.
 const AT_ONCE: usize = 16;
 
@@ -33,13 +31,13 @@ struct DrawnRequest {
 }
 
 impl DrawnRequest {
-    /// The request of this number. Many prompts begin alike.
-    fn new(number: u64) -> DrawnRequest {
+    /// The request of this number, with ids below `vocabulary`. Many prompts begin alike.
+    fn new(number: u64, vocabulary: usize) -> DrawnRequest {
         let mut draw = Draw(number << 20);
         let (mut shared, length) = (Draw(draw.below(20) as u64), draw.below(90));
         let own = 1 + draw.below(30);
-        let beginning = (0..length).map(|_| shared.below(VOCABULARY));
-        let prompt = beginning.chain((0..own).map(|_| draw.below(VOCABULARY))).collect();
+        let beginning = (0..length).map(|_| shared.below(vocabulary));
+        let prompt = beginning.chain((0..own).map(|_| draw.below(vocabulary))).collect();
         let (max_tokens, is_stream) = (1 + draw.below(16), draw.once_in(2));
         DrawnRequest { prompt, max_tokens, is_stream, has_leaver: draw.once_in(8) }
     }
@@ -114,12 +112,12 @@ fn leave(address: SocketAddr, request: &DrawnRequest) {
 }
 
 /// The replies to the requests below `count`, `AT_ONCE` at a time, by number.
-fn ask_all(address: SocketAddr, count: u64) -> BTreeMap<u64, SeenReply> {
+fn ask_all(address: SocketAddr, count: u64, vocabulary: usize) -> BTreeMap<u64, SeenReply> {
     let next = AtomicU64::new(0);
     let client = || {
         let numbers = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
         let replies = numbers.take_while(|number| *number < count).map(|number| {
-            let request = DrawnRequest::new(number);
+            let request = DrawnRequest::new(number, vocabulary);
             if request.has_leaver {
                 leave(address, &request);
             }
@@ -136,12 +134,14 @@ fn ask_all(address: SocketAddr, count: u64) -> BTreeMap<u64, SeenReply> {
 /// Compares the replies to the requests below `count` with those of a session that runs one at a time.
 fn compare(options: ServeOptions, count: u64) {
     let source = options.models[0].source.clone();
-    let session = Model::open(&source).unwrap().start().unwrap();
+    let model = Model::open(&source).unwrap();
+    let vocabulary = model.files().facts.sizes.vocabulary;
+    let session = model.start().unwrap();
     let server = Server::start(options).unwrap();
-    let replies = ask_all(server.address(), count);
+    let replies = ask_all(server.address(), count, vocabulary);
     assert_eq!(replies.len() as u64, count);
     for (number, reply) in &replies {
-        assert_eq!(*reply, expected(&session, &DrawnRequest::new(*number)), "request {number}");
+        assert_eq!(*reply, expected(&session, &DrawnRequest::new(*number, vocabulary)), "request {number}");
     }
     server.stop();
 }
@@ -154,7 +154,7 @@ fn batches() -> ServeOptions {
     options
 }
 
-/// A folder of this committed model, with the tokenizer of the built-in one, whose vocabulary is as large.
+/// A folder of this committed model, with the tokenizer of the built-in one, whose vocabulary is as large or larger.
 fn with_tokenizer(fixture: &str) -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let model = crates.join("../tests/fixtures").join(fixture);
@@ -170,14 +170,14 @@ fn with_tokenizer(fixture: &str) -> PathBuf {
 /// Compares the replies of a model that is not built in: with drafts, a prefix cache that holds few of the
 /// prompts, replies that are suspended while their client reads, and a server that begins with what an
 /// earlier one has saved.
-fn compare_model(fixture: &str, count: u64) {
+fn compare_model(fixture: &str, drafts: &Drafts, count: u64) {
     let folder = with_tokenizer(fixture);
     let options = || {
         let mut options = batches();
         let ServedModel { source, run_options, .. } = &mut options.models[0];
         *source = folder.to_str().unwrap().to_owned();
         run_options.context = Some(448);
-        run_options.drafts = Drafts::PromptLookup;
+        run_options.drafts = drafts.clone();
         run_options.unread_events = 2;
         run_options.prompt_cache = Some(PromptCache { folder: folder.join("saved"), limit: 1 << 28 });
         options
@@ -196,16 +196,18 @@ fn replies_over_http_have_the_librarys_bytes() {
 #[test]
 fn replies_of_hybrid_and_latent_models_over_http_have_the_librarys_bytes() {
     for fixture in ["lfm2", "qwen3_5", "granitemoehybrid", "deepseek_v3"] {
-        compare_model(fixture, 30);
+        compare_model(fixture, &Drafts::PromptLookup, 30);
     }
+    compare_model("qwen3_5_mtp", &Drafts::Mtp, 30);
 }
 
 #[test]
 #[ignore = "minutes in a release build"]
 fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
     compare(batches(), 10_000);
-    compare_model("lfm2", 1_000);
+    compare_model("lfm2", &Drafts::PromptLookup, 1_000);
     for fixture in ["qwen3_5", "granitemoehybrid", "deepseek_v3"] {
-        compare_model(fixture, 10_000);
+        compare_model(fixture, &Drafts::PromptLookup, 10_000);
     }
+    compare_model("qwen3_5_mtp", &Drafts::Mtp, 10_000);
 }
