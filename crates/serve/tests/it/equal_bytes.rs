@@ -209,5 +209,10 @@ fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
     for fixture in ["qwen3_5", "granitemoehybrid", "deepseek_v3"] {
         compare_model(fixture, &Drafts::PromptLookup, 10_000);
     }
+}
+
+#[test]
+#[ignore = "minutes in a release build"]
+fn ten_thousand_replies_with_a_layers_drafts_have_the_librarys_bytes() {
     compare_model("qwen3_5_mtp", &Drafts::Mtp, 10_000);
 }
