@@ -87,11 +87,26 @@ def equal_scales(values: Values) -> float | None:
     return values["rope_parameters"].get("mscale_all_dim")
 
 
+def dense_first(values: Values) -> list[str]:
+    """Return the kinds of feed-forward parts if the ones without experts come first, which is all that a GGUF says."""
+    kinds = values["mlp_layer_types"]
+    first = kinds.index("sparse") if "sparse" in kinds else len(kinds)
+    return ["dense"] * first + ["sparse"] * (len(kinds) - first)
+
+
 LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
+
+INDEXED = {
+    "attention_bias": False,
+    "rope_parameters.mscale": equal_scales,
+    "mlp_layer_types": lambda values: dense_first(values),
+}
 
 PUBLISHED: dict[str, Values] = {
     "deepseek_v2": {"scoring_func": "softmax"},
     "deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    "deepseek_v32": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    "glm_moe_dsa": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
 }
 """Keys that published models of a family have, although transformers does not save them; llama.cpp's converter reads
 them."""
@@ -119,6 +134,15 @@ GGUF_DROPS: dict[str, Values] = {
         "topk_method": lambda values: values["topk_method"] if (values["n_group"] or 1) == 1 else "group_limited_greedy",
     },
     "deepseek_v3": LATENT,
+    "deepseek_v32": INDEXED,
+    "falcon_h1": {
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "time_step_limit": [0.0, float("inf")],
+        "mamba_norm_before_gate": lambda values: values["mamba_norm_before_gate"] and not values["mamba_rms_norm"],
+        "projectors_bias": False,
+        "rope_parameters.rope_type": "default",
+    },
     "gemma": PLAIN_ROPE,
     "gemma2": {
         **PLAIN_ROPE,
@@ -127,6 +151,7 @@ GGUF_DROPS: dict[str, Values] = {
     },
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
+    "glm_moe_dsa": {**INDEXED, "indexer_types": lambda values: values["indexer_types"] and ["full"] * len(values["indexer_types"])},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
     "granitemoehybrid": {
         "position_embedding_type": granite_positions,
@@ -378,8 +403,11 @@ GRANITE_NAMES = {
 """Names of Granite 4's tensors in transformers 5, each with that of published files."""
 
 
-def gguf_of(folder: Path, converter: Path) -> Path | None:
-    """Return the model as a GGUF file in bf16 made by llama.cpp's converter; `None` if it does not know the family."""
+def gguf_of(folder: Path, converter: Path, drafting: bool = False) -> Path | None:
+    """Return the model as a GGUF file in bf16 made by llama.cpp's converter; `None` if it does not know the family.
+
+    With `drafting`, the model has layers that draft tokens.
+    """
     out = folder / "model.gguf"
     source = folder / "source"
     source.mkdir()
@@ -390,9 +418,11 @@ def gguf_of(folder: Path, converter: Path) -> Path | None:
     config = as_published(json.loads((folder / "config.json").read_text()))
     (source / "config.json").write_text(json.dumps(config))
     script = Path(__file__).with_name("convert_without_tokenizer.py")
-    command = [sys.executable, script, converter, source, "--outfile", out, "--outtype", "bf16"]
+    # The converter multiplies weights of Falcon-H1 by factors, and bf16 would round the products.
+    outtype = "f32" if kind == "falcon_h1" else "bf16"
+    command = [sys.executable, script, converter, source, "--outfile", out, "--outtype", outtype]
     # transformers makes no layers that draft tokens.
-    without = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) else []
+    without = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) and not drafting else []
     subprocess.run([*command, *without], capture_output=True, check=False)
     shutil.rmtree(source)
     return out if out.exists() else None

@@ -4,6 +4,7 @@
 
 pub mod arch;
 mod assemble;
+mod assistant_files;
 mod draft_files;
 mod expert_rows;
 #[doc(hidden)]
@@ -13,6 +14,7 @@ mod latent_rows;
 mod limits;
 mod model;
 mod modules;
+mod one_position;
 mod row_cut;
 mod shape;
 mod special_floats;
@@ -22,6 +24,7 @@ mod weight_bytes;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};
+pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;
 pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;

@@ -260,7 +260,7 @@ fn has_tokenizer(model: &ModelFiles) -> bool {
 
 /// The parts of a pool as a sum.
 fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
-    let PoolBytes { weights, state, scratch, output, staging } = *pool;
+    let PoolBytes { weights, in_file, state, scratch, output, staging } = *pool;
     let mut parts = format!("weights {}", bytes(weights));
     if let Some(kv) = kv {
         parts += &format!(" + KV cache {} ({kv})", bytes(state));
@@ -268,6 +268,9 @@ fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
     parts += &format!(" + scratch {} + output {}", bytes(scratch), bytes(output));
     if staging > 0 {
         parts += &format!(" + staging {}", bytes(staging));
+    }
+    if in_file > 0 {
+        parts += &format!("; read by row from the file: {}", bytes(in_file));
     }
     parts
 }

@@ -43,7 +43,7 @@ pub use delta_facts::DeltaRuleFacts;
 pub(crate) use draft_model::as_model;
 pub use draft_schema::HiddenState;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
+    AssistantFacts, AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
     LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts,
     QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
 };
