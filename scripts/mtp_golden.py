@@ -59,6 +59,13 @@ NAMES = {
         "matrix": "mtp.fc.weight",
         "norm": "mtp.norm.weight",
     },
+    "dsa": {
+        "layer": "model.layers.{n}.",
+        "tokens": "model.layers.{n}.enorm.weight",
+        "hidden": "model.layers.{n}.hnorm.weight",
+        "matrix": "model.layers.{n}.eh_proj.weight",
+        "norm": "model.layers.{n}.shared_head.norm.weight",
+    },
     "mimo": {
         "layer": "model.mtp.layers.{i}.",
         "tokens": "model.mtp.layers.0.enorm.weight",
@@ -82,6 +89,8 @@ FAMILIES = {
     "qwen3_5_text": ("qwen", {"mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}),
     "qwen3_5_moe_text": ("qwen", {"mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False}),
     "qwen3_next": ("qwen", {}),
+    "deepseek_v32": ("dsa", {"num_nextn_predict_layers": 1}),
+    "glm_moe_dsa": ("dsa", {"num_nextn_predict_layers": 1}),
     "mimo_v2_flash": ("mimo", {}),
     "nemotron_h": ("nemotron", {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["attention", "moe"]}),
 }
@@ -89,6 +98,7 @@ FAMILIES = {
 
 
 KINDS = {
+    "dsa": {"layer_types": ["indexed_attention"], "mlp_layer_types": ["sparse"], "indexer_types": ["full"]},
     "mimo": {"layer_types": ["sliding_attention"], "mlp_layer_types": ["dense"]},
     "nemotron": {"layers_block_type": ["full_attention", "moe"]},
 }
@@ -101,7 +111,7 @@ RENAMED = {"mimo": {"post_attention_layernorm": "pre_mlp_layernorm"}}
 def kinds_of(config: transformers.PreTrainedConfig) -> tuple[int, dict[str, list[str]]]:
     """Return the number of layers that predict, and their kinds, if these are others than the last layer's."""
     style = next((FAMILIES[family][0] for family in FAMILIES if family == config.model_type), "")
-    kinds = KINDS.get(style, {})
+    kinds = {key: kinds for key, kinds in KINDS.get(style, {}).items() if getattr(config, key, None)}
     return max([1, *map(len, kinds.values())]), kinds
 
 
@@ -193,7 +203,7 @@ class Twin:
         path = folder / "config.json"
         longer = json.loads(path.read_text())
         shorter = self.config.to_dict()
-        lists = ("num_hidden_layers", "layer_types", "mlp_layer_types", "layers_block_type", "per_layer_config")
+        lists = ("num_hidden_layers", "layer_types", "mlp_layer_types", "layers_block_type", "indexer_types", "per_layer_config")
         cut = {k: shorter.get(k) for k in lists if k in longer}
         path.write_text(json.dumps(longer | cut | self.keys, indent=2))
 

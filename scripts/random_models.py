@@ -88,10 +88,10 @@ def equal_scales(values: Values) -> float | None:
 
 
 def dense_first(values: Values) -> list[str]:
-    """Return the kinds of feed-forward parts if the ones without experts come first, which is all that a GGUF says."""
-    kinds = values["mlp_layer_types"]
-    first = kinds.index("sparse") if "sparse" in kinds else len(kinds)
-    return ["dense"] * first + ["sparse"] * (len(kinds) - first)
+    """Return the kinds of feed-forward parts by the number of first ones without experts, which is all that a GGUF says."""
+    count = len(values["mlp_layer_types"])
+    first = min(values["first_k_dense_replace"], count)
+    return ["dense"] * first + ["sparse"] * (count - first)
 
 
 LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
@@ -247,6 +247,11 @@ def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int, 
             tensor.copy_(weight(name, tensor, generator).to(torch.bfloat16))
     model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
+    if config.model_type == "kimi_k25":
+        # transformers saves layers under the name of those of the vision part.
+        path = folder / "model.safetensors"
+        saved = {name.replace("language_model.model.blocks.", "language_model.model.layers."): one for name, one in load_file(path).items()}
+        save_file(saved, path, metadata={"format": "pt"})
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED.get(config.model_type, {}), indent=2))
     if draw.random() < 0.5:
@@ -363,6 +368,9 @@ def as_published(config: Values) -> Values:
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words.get(kind, kind) for kind in config["layer_types"]]}
+    if config["model_type"] == "falcon_h1":
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        return config | {"head_dim": size}
     if config["model_type"] == "nemotron_h":
         letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
         kinds = config.pop("layers_block_type")

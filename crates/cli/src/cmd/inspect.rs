@@ -159,6 +159,9 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
         print_line!("{name}: {} = {}", pool_sum(&pool, plan.kv()), bytes(pool.total()))?;
+        if pool.in_file > 0 {
+            print_line!("tables in their file, read by row: {}", bytes(pool.in_file))?;
+        }
         if let Some(free) = free {
             let fits = if pool.total() <= free { "fits" } else { "does not fit" };
             print_line!("available: {}; the model {fits}", bytes(free))?;
@@ -260,7 +263,7 @@ fn has_tokenizer(model: &ModelFiles) -> bool {
 
 /// The parts of a pool as a sum.
 fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
-    let PoolBytes { weights, in_file, state, scratch, output, staging } = *pool;
+    let PoolBytes { weights, in_file: _, state, scratch, output, staging } = *pool;
     let mut parts = format!("weights {}", bytes(weights));
     if let Some(kv) = kv {
         parts += &format!(" + KV cache {} ({kv})", bytes(state));
@@ -268,9 +271,6 @@ fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
     parts += &format!(" + scratch {} + output {}", bytes(scratch), bytes(output));
     if staging > 0 {
         parts += &format!(" + staging {}", bytes(staging));
-    }
-    if in_file > 0 {
-        parts += &format!("; read by row from the file: {}", bytes(in_file));
     }
     parts
 }

@@ -104,7 +104,8 @@ impl Predictor {
         let (mut own, keys) = (tokens(own), tokens(keys));
         assert!(own.len() > keys.len() && own.starts_with(&keys), "a row of other keys is run again");
         let (block, at) = (sequence.blocks[0][position / BLOCK_POSITIONS], position % BLOCK_POSITIONS);
-        assert_ne!(self.slots.0[block.0 as usize][at], 0, "the row was run before");
+        // A row of a reply that is run after this one would find this.
+        self.slots.0[block.0 as usize][at] = 1;
         own.push(token);
         own
     }

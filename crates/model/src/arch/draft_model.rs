@@ -3,7 +3,7 @@
 use girih_tensor::{Error, Result};
 
 use super::draft_schema::named;
-use super::schema::{Arch, DraftSchema};
+use super::schema::{Arch, DraftSchema, MixerSchema};
 
 /// The description of the drafting layer of a model with `layers` layers, as a model of its own.
 ///
@@ -39,6 +39,14 @@ pub(crate) fn as_model(arch: &Arch, draft: &DraftSchema, layers: usize) -> Resul
         weight.gguf = weight.gguf.as_deref().map(|name| named(name, layers));
         weight.gguf_or = weight.gguf_or.as_deref().map(|name| named(name, layers));
         model.weights.insert(name.clone(), weight);
+    }
+    for layer in model.layer.values_mut() {
+        // Lists of the model's layers do not list this one, which chooses for itself.
+        if let MixerSchema::Attend(attend) = &mut layer.mixer
+            && let Some(indexer) = attend.latent.as_mut().and_then(|latent| latent.indexer.as_mut())
+        {
+            indexer.listed = None;
+        }
     }
     model.draft = None;
     Ok(model)
