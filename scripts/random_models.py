@@ -94,6 +94,13 @@ def dense_first(values: Values) -> list[str]:
     return ["dense"] * first + ["sparse"] * (count - first)
 
 
+def leading_dense(values: Values) -> list[str]:
+    """Return the kinds of feed-forward parts if the ones without experts come first."""
+    kinds = values["mlp_layer_types"]
+    first = next((at for at, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+    return ["dense"] * first + ["sparse"] * (len(kinds) - first)
+
+
 LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
 
 INDEXED = {
@@ -157,6 +164,12 @@ GGUF_DROPS: dict[str, Values] = {
         "position_embedding_type": granite_positions,
         "mamba_proj_bias": False,
         "time_step_limit": [0.0, float("inf")],
+    },
+    "kimi_linear": {
+        "num_expert_group": 1,
+        "moe_renormalize": True,
+        "linear_num_heads": lambda values: values["num_attention_heads"],
+        "mlp_layer_types": leading_dense,
     },
     "lfm2_moe": {"routed_scaling_factor": 1.0, "norm_topk_prob": True},
     "llama4_text": {
@@ -368,6 +381,13 @@ def as_published(config: Values) -> Values:
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words.get(kind, kind) for kind in config["layer_types"]]}
+    if config["model_type"] == "kimi_linear":
+        config = config if "linear_attn_config" in config else with_linear_object(config)
+        kinds = config.get("mlp_layer_types") or []
+        dense = next((at for at, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+        config = {"first_k_dense_replace": dense} | config
+        renamed = {"num_experts_per_tok": "num_experts_per_token", "n_shared_experts": "num_shared_experts"}
+        return config | {to: config[key] for key, to in renamed.items() if key in config and to not in config}
     if config["model_type"] == "falcon_h1":
         size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         return config | {"head_dim": size}
@@ -391,6 +411,8 @@ def published_names(model_type: str, name: str, stored: torch.Tensor) -> Iterato
         for new, old in GRANITE_NAMES.items():
             name = name.replace(new, old)
         yield name, stored
+    elif model_type == "kimi_linear":
+        yield re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name), stored
     elif model_type == "nemotron_h":
         name = re.sub("^model\\.", "backbone.", name)
         experts = re.fullmatch(r"(.*\.experts)\.(up|down)_proj", name)
