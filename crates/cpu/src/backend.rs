@@ -93,7 +93,16 @@ impl Cpu {
         let CpuOptions { threads, precision, affinity, residence } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
-        Ok(Cpu { table, threads, cpus, pool: OnceCell::new(), precision, residence, store: None, services: None })
+        Ok(Cpu {
+            table,
+            threads,
+            cpus,
+            pool: OnceCell::new(),
+            precision,
+            residence,
+            store: None,
+            services: None,
+        })
     }
 
     /// Caches packed weights in `store` for the next run.

@@ -53,7 +53,8 @@ pub fn packed(bytes: &[u8]) {
             file[u32::from_le_bytes(*at) as usize % right.len()] = *byte;
         }
         if has(RENEW_TABLE) {
-            let contents = contents(graph, &IDENTITY, &TablesInFile::default()).expect("the graph has matrices");
+            let contents =
+                contents(graph, &IDENTITY, &TablesInFile::default()).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));
         }
     }

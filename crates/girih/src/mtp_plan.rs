@@ -100,7 +100,8 @@ impl MtpPlan {
     ) -> Result<MtpPlan> {
         let named = |error: Error| error.of(format!("--draft mtp of {}", model.name()));
         let files = model.files().draft(&ModelLimits::DEFAULT).map_err(named)?;
-        let plan = MtpPlan::of(DraftParts::Layer(Arc::new(files)), model, options, of_model, graph_options, control);
+        let plan =
+            MtpPlan::of(DraftParts::Layer(Arc::new(files)), model, options, of_model, graph_options, control);
         plan.map_err(named)
     }
 

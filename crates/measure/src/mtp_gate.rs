@@ -96,11 +96,7 @@ pub fn verify_mtp(runner: &mut dyn Runner, golden: &MtpGolden, bound: &ErrorBoun
 }
 
 /// Runs a prompt as one sequence; returns the logits of all rows.
-fn run(
-    runner: &mut dyn Runner,
-    prompt: &MtpPrompt,
-    watch: &mut dyn girih_graph::Watch,
-) -> Result<Vec<f32>> {
+fn run(runner: &mut dyn Runner, prompt: &MtpPrompt, watch: &mut dyn girih_graph::Watch) -> Result<Vec<f32>> {
     let (key, vocabulary) = (runner.max_key(), runner.width());
     let count = prompt.tokens.len();
     if count > key.context as usize {

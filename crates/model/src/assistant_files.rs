@@ -7,7 +7,8 @@ use girih_graph::{Graph, Key, WeightSource};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 
 use crate::arch::{AttentionFacts, HiddenState};
-use crate::assemble::{self, GraphOptions, TARGET_TABLE, WeightTypes, first_of_kinds};
+use crate::assemble::{self, GraphOptions, WeightTypes};
+use crate::assistant_parts::{TARGET_TABLE, first_of_kinds};
 use crate::model::ModelFiles;
 
 /// An assistant, and the model that it drafts for.
@@ -47,7 +48,8 @@ impl<'a> AssistantFiles<'a> {
     /// The layers of the model whose keys and values the assistant reads, in the order of its inputs.
     fn layers(&self) -> Result<Vec<usize>> {
         let of_kind = |(kind, own): (&str, &AttentionFacts)| {
-            let has_own = |attend: &&AttentionFacts| attend.values.of_layer.is_none() && attend.latent.is_none();
+            let has_own =
+                |attend: &&AttentionFacts| attend.values.of_layer.is_none() && attend.latent.is_none();
             let layers = self.target.facts.layers.iter().enumerate().rev();
             let mut layers = layers.filter(|(_, layer)| layer.kind == kind);
             let found = layers.find_map(|(index, layer)| {

@@ -5,6 +5,7 @@
 pub mod arch;
 mod assemble;
 mod assistant_files;
+mod assistant_parts;
 mod draft_files;
 mod expert_rows;
 #[doc(hidden)]
@@ -16,6 +17,7 @@ mod model;
 mod modules;
 mod one_position;
 mod row_cut;
+mod rows_part;
 mod shape;
 mod special_floats;
 mod tensor_names;

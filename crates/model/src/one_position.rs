@@ -25,7 +25,7 @@ pub(crate) struct OnePosition {
 }
 
 impl OnePosition {
-    /// The matrices of so many heads of this size.
+    /// The matrices of a number of heads of this size.
     ///
     /// # Errors
     /// When they have too many values.
@@ -74,12 +74,8 @@ mod tests {
             pairing: Pairing::Halves,
         };
         let (cos, sin, near, small) = (0.540_302_3, 0.841_471, 0.999_95, 0.009_999_833);
-        let rows = [
-            [cos, 0.0, -sin, 0.0],
-            [0.0, near, 0.0, -small],
-            [sin, 0.0, cos, 0.0],
-            [0.0, small, 0.0, near],
-        ];
+        let rows =
+            [[cos, 0.0, -sin, 0.0], [0.0, near, 0.0, -small], [sin, 0.0, cos, 0.0], [0.0, small, 0.0, near]];
         assert_eq!(turn.numbers(), rows.concat().repeat(2));
     }
 }

@@ -17,6 +17,7 @@ use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
 use crate::one_position::{self, OnePosition};
 use crate::row_cut::RowCut;
+use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::{rows_in, rows_of};
 use crate::weight_bytes::{copy, decode, past_end};
@@ -56,17 +57,6 @@ enum WeightEntry {
     Computed(Vec<f32>),
     /// The matrices that rotate heads by one position.
     OnePosition(OnePosition),
-}
-
-/// A range of each row of a tensor of the container.
-#[derive(Clone, Debug)]
-struct RowsPart {
-    tensor: String,
-    info: TensorInfo,
-    /// The bytes of a whole row.
-    row: usize,
-    /// Those that belong to the part.
-    range: Range<usize>,
 }
 
 /// The transform from a stored tensor to girih's.
@@ -527,51 +517,6 @@ impl ModelWeights {
             (at, rest) = (at + length, later);
         }
         Ok(())
-    }
-}
-
-/// Reads parts one after the other: whole rows at once, others row by row.
-fn read_parts(container: &Container, parts: &[RowsPart], offset: u64, into: &mut [u8]) -> Result<()> {
-    let (mut skipped, mut rest) = (offset as usize, into);
-    for RowsPart { info, row, range, .. } in parts {
-        let rows = info.bytes as usize / row;
-        let bytes = rows * range.len();
-        while skipped < bytes && !rest.is_empty() {
-            let is_whole = range.len() == *row;
-            let (at, left) = if is_whole {
-                (skipped, bytes - skipped)
-            } else {
-                let within = skipped % range.len();
-                (skipped / range.len() * row + range.start + within, range.len() - within)
-            };
-            let length = left.min(rest.len());
-            let (now, later) = rest.split_at_mut(length);
-            container.read(info, at as u64, now)?;
-            (skipped, rest) = (skipped + length, later);
-        }
-        skipped -= bytes.min(skipped);
-    }
-    if rest.is_empty() { Ok(()) } else { Err(past_end()) }
-}
-
-/// The rows of a weight in the files of a model.
-#[derive(Debug)]
-struct FileRows {
-    container: Arc<Container>,
-    parts: Vec<RowsPart>,
-    /// The bytes of a row.
-    row: usize,
-}
-
-impl RowSource for FileRows {
-    fn read(&self, row: usize, offset: usize, into: &mut [u8]) -> Result<()> {
-        let start = row.checked_mul(self.row).and_then(|start| start.checked_add(offset));
-        let start = start.filter(|_| offset.saturating_add(into.len()) <= self.row).ok_or_else(past_end)?;
-        read_parts(&self.container, &self.parts, start as u64, into)
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        self.container.check_unchanged()
     }
 }
 

@@ -16,8 +16,8 @@ use girih_graph::{Graph, SELECTION_POSITIONS, Span, ValueId, select};
 
 use super::executor::{Executor, StepRows};
 use crate::bound::{BoundOp, OpScratch};
-use crate::kernels::{CpuKernel, Table};
 use crate::kernels::attend::KEY_TILE;
+use crate::kernels::{CpuKernel, Table};
 use crate::pool::Grid;
 use crate::state::StateTensor;
 

@@ -179,9 +179,10 @@ impl MtpModel {
                 break;
             }
             if self.rows.own.is_some() {
-                self.runner.cache.rewind(sequence, own - 1, &[]).ok_or_else(|| {
-                    Error::new("the last row cannot be run again; this is a bug in girih")
-                })?;
+                self.runner
+                    .cache
+                    .rewind(sequence, own - 1, &[])
+                    .ok_or_else(|| Error::new("the last row cannot be run again; this is a bug in girih"))?;
             }
             let last = [tokens[tokens.len() - 1]];
             let row = self.rows.next(hidden, waiting.last(self.rows.model));

@@ -21,7 +21,11 @@ const REPEATS: u32 = 5;
 
 /// Times steps of `most` rows at most that report the values `watched`, if they are named. The sequences that it runs are
 /// discarded.
-pub(crate) fn measured(runner: &mut CachedRunner, most: u32, watched: Option<&[String]>) -> Result<StepCosts> {
+pub(crate) fn measured(
+    runner: &mut CachedRunner,
+    most: u32,
+    watched: Option<&[String]>,
+) -> Result<StepCosts> {
     let timed = |runner: &mut CachedRunner, rows| match watched {
         Some(names) => timed(runner, rows, &mut RowsWatch::new(names.to_vec())),
         None => timed(runner, rows, &mut Unwatched),

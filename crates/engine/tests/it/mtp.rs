@@ -64,7 +64,8 @@ impl Predictor {
             false => &[InputSpec::HIDDEN],
         };
         let hidden = names.iter().map(|name| input(name, InputKind::Rows { width: HIDDEN_WIDTH }));
-        let inputs = std::iter::once(input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY })).chain(hidden);
+        let inputs =
+            std::iter::once(input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY })).chain(hidden);
         let inputs = inputs.collect();
         Predictor {
             key,
@@ -97,7 +98,14 @@ impl Predictor {
 
     /// As [`Predictor::row`], of a row after the first one of a draft, which takes the place of that: the program's own
     /// tokens continue those of the model that the first one had.
-    fn again(&mut self, sequence: &Sequence<'_>, position: usize, token: u32, own: &[f32], keys: &[f32]) -> Vec<u32> {
+    fn again(
+        &mut self,
+        sequence: &Sequence<'_>,
+        position: usize,
+        token: u32,
+        own: &[f32],
+        keys: &[f32],
+    ) -> Vec<u32> {
         let tokens = |row: &[f32]| -> Vec<u32> {
             row[1..][..row[0] as usize].iter().map(|token| *token as u32).collect()
         };
@@ -163,7 +171,8 @@ impl Runner for Predictor {
         let (mut logits, mut rows) = (Vec::new(), Vec::new());
         for (index, (token, hidden)) in tokens.iter().zip(hidden.chunks_exact(HIDDEN_WIDTH)).enumerate() {
             let position = sequence.position as usize + index;
-            let apart = apart.map(|(own, keys)| [own, keys].map(|rows| &rows[index * HIDDEN_WIDTH..][..HIDDEN_WIDTH]));
+            let apart = apart
+                .map(|(own, keys)| [own, keys].map(|rows| &rows[index * HIDDEN_WIDTH..][..HIDDEN_WIDTH]));
             let tokens = match apart {
                 Some([own, keys]) if hidden.iter().all(|number| *number == 0.0) => {
                     self.again(sequence, position, *token, own, keys)
@@ -240,7 +249,8 @@ fn source_of(sequences: u32, context: u32, is_assistant: bool) -> (DraftSource, 
     let names = HiddenNames { model, own: HIDDEN.to_owned() };
     let told = Arc::clone(&notes);
     let note = move |sentence| told.lock().unwrap().push(sentence);
-    let model = MtpModel::new(Box::new(Predictor::new(key, &seen, is_assistant)), limits, 0.1, names, note).unwrap();
+    let model =
+        MtpModel::new(Box::new(Predictor::new(key, &seen, is_assistant)), limits, 0.1, names, note).unwrap();
     (DraftSource::mtp(model), seen, notes)
 }
 

@@ -61,7 +61,8 @@ impl DraftSchema {
     /// The start of the names of its tensors in a GGUF of a model of this number of layers, which numbers it as the next
     /// one; `None` if the description has no names of GGUF.
     pub fn gguf_start(&self, layers: usize) -> Option<String> {
-        let is_described = self.weights.get("draft.tokens.weight").is_some_and(|weight| weight.gguf.is_some());
+        let is_described =
+            self.weights.get("draft.tokens.weight").is_some_and(|weight| weight.gguf.is_some());
         is_described.then(|| format!("blk.{layers}."))
     }
 

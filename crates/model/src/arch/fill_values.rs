@@ -54,7 +54,8 @@ impl Fill<'_> {
 
     /// The layer whose keys and values a layer reads, if it has none of its own.
     pub(super) fn kv_of_layer(&self, layer: usize) -> Result<Option<usize>> {
-        let Some(field) = self.arch.layers.shared_kv.as_ref().filter(|_| self.arch.assistant.is_none()) else {
+        let Some(field) = self.arch.layers.shared_kv.as_ref().filter(|_| self.arch.assistant.is_none())
+        else {
             return Ok(None);
         };
         let shared = self.config.count(field)?.unwrap_or(0);

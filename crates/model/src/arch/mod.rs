@@ -43,9 +43,9 @@ pub use delta_facts::DeltaRuleFacts;
 pub(crate) use draft_model::as_model;
 pub use draft_schema::HiddenState;
 pub use facts::{
-    AssistantFacts, AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
-    LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts,
-    QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
+    AssistantFacts, AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts,
+    LatentFacts, LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct,
+    PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;

@@ -1,29 +1,12 @@
 //! An assistant: a model that drafts for another one, from its embedding, its hidden states, its keys and its values.
 
-use std::collections::BTreeMap;
-
 use girih_graph::{InputSpec, Op, ValueId};
-use girih_tensor::{DType, Error, Result};
+use girih_tensor::{DType, Result};
 
 use super::Assembly;
 use crate::arch::{AttentionFacts, Facts};
+use crate::assistant_parts::{TARGET_TABLE, first_of_kinds};
 use crate::one_position;
-
-/// The name of the table of the model's embedding, which is not among the assistant's weights.
-pub(crate) const TARGET_TABLE: &str = "target.embed.table";
-
-/// The first layer of each kind of an assistant's layers, by the kind.
-pub(crate) fn first_of_kinds(facts: &Facts) -> Result<BTreeMap<&str, &AttentionFacts>> {
-    let mut kinds = BTreeMap::new();
-    for layer in &facts.layers {
-        let attend = layer.mixer.attention().filter(|attend| attend.values.of_model);
-        let attend = attend.ok_or_else(|| {
-            Error::new(format!("layers of kind '{}' have no keys and values of another model", layer.kind))
-        })?;
-        kinds.entry(layer.kind.as_str()).or_insert(attend);
-    }
-    Ok(kinds)
-}
 
 impl Assembly<'_> {
     /// The rows that an assistant's first layer reads, with the keys and values of all layers. Rows of the assistant's

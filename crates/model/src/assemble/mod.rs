@@ -14,8 +14,6 @@ mod streams;
 
 use std::collections::BTreeMap;
 
-pub(crate) use assistant::{TARGET_TABLE, first_of_kinds};
-
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
@@ -73,7 +71,8 @@ pub(crate) fn graph(
 ) -> Result<Graph> {
     if facts.assistant.is_some() {
         let name = &facts.name;
-        let sentence = format!("a model of architecture {name} only drafts for another one; give it with --draft");
+        let sentence =
+            format!("a model of architecture {name} only drafts for another one; give it with --draft");
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let mut assembly = Assembly::new(facts, weights, key, options);
