@@ -73,7 +73,7 @@ mod tests {
             frequencies: vec![1.0, 0.01],
             pairing: Pairing::Halves,
         };
-        let (cos, sin, near, small) = (0.540_302_3, 0.841_471, 0.999_95, 0.009_999_833);
+        let (cos, sin, near, small) = (0.540_302_3, 0.841_470_96, 0.999_95, 0.009_999_833);
         let rows =
             [[cos, 0.0, -sin, 0.0], [0.0, near, 0.0, -small], [sin, 0.0, cos, 0.0], [0.0, small, 0.0, near]];
         assert_eq!(turn.numbers(), rows.concat().repeat(2));

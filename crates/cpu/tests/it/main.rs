@@ -25,6 +25,7 @@ mod path;
 mod paths;
 mod product_types;
 mod row_kernels;
+mod row_tables;
 mod row_timing;
 mod rows;
 mod short_conv;
