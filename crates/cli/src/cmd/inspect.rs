@@ -57,6 +57,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return suggest_arch(Path::new(model));
     }
     let model = loading::open(model, &args.arch)?;
+    if model.files().facts.assistant.is_some() && !args.graph {
+        return inspect_assistant(model.files(), args);
+    }
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
         print(plan.graph())?;
@@ -114,6 +117,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints what an assistant is: how it runs depends on the model that it drafts for.
+fn inspect_assistant(model: &ModelFiles, args: &Args) -> Result<Outcome> {
+    if args.json {
+        print_json(&json!({
+            "facts": facts(model),
+            "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+            "storage": storage(model),
+            "tensors": args.tensors.then(|| tensors(model)),
+            "refusals": [],
+            "ignored_keys": model.ignored_keys(),
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    print_facts(model)?;
+    for (dtype, (count, size)) in storage(model) {
+        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
+    }
+    print_line!("it drafts for another model, with --draft, and has no plan of its own")?;
+    Ok(Outcome::Done)
 }
 
 /// Prints a description for the model in a folder, and what girih says of the model with it.
