@@ -156,6 +156,11 @@ GGUF_DROPS: dict[str, Values] = {
         "query_pre_attn_scalar": lambda values: values["head_dim"],
         "layer_types": alternating_windows,
     },
+    "gemma3n_text": {
+        "altup_correct_scale": True,
+        "vocab_size_per_layer_input": lambda values: values["vocab_size"],
+        "rope_parameters.sliding_attention.rope_type": "default",
+    },
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "glm_moe_dsa": {**INDEXED, "indexer_types": lambda values: values["indexer_types"] and ["full"] * len(values["indexer_types"])},
