@@ -15,8 +15,9 @@ draws a model and its assistant, writes both folders, and golden.safetensors in 
     pN.mtp_rows_f32     float32 [T-1, W]: hidden states, own hidden states, then keys and values of each kind
     pN.mtp_logits_f32   float32 [T-1, V]
 
-Keys are those before their rotation. With `--of`, it writes the assistant of a model that exists. Else it runs `girih verify --assistant` and prints one line of JSON per model; the
-exit code is 1 if one was wrong. Needs torch, transformers and safetensors.
+Keys are those before their rotation. With `--of`, it writes the assistant of a model that exists. Else it runs
+`girih verify --assistant` and prints one line of JSON per model; the exit code is 1 if one was wrong. Needs torch,
+transformers and safetensors.
 """
 
 import argparse

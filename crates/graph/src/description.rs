@@ -344,9 +344,8 @@ pub trait Services: Send + Sync {
     fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>>;
     /// Tells the user a sentence.
     fn note(&self, sentence: &str);
-    /// The rows of the table of this name, if it may stay in its file while programs run.
-    fn rows(&self, table: &str) -> Option<Arc<dyn RowSource>> {
-        let _ = table;
+    /// The rows of the table of a name, if it may stay in its file while programs run.
+    fn rows(&self, _: &str) -> Option<Arc<dyn RowSource>> {
         None
     }
 }
