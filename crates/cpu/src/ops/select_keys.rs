@@ -99,7 +99,7 @@ pub(crate) fn bind(graph: &Graph, best: usize, [q, weights, keys]: [ValueId; 3],
         let keys = step.state.tensor(step.values.state(keys));
         let (y, [q, weights]) = step.values.split(y, [q, weights]);
         let Executor { table, pool, locals, partials, .. } = &mut step.executor;
-        let scorer = Scorer { rows: step.rows, q, weights, keys, heads, size, table: *table };
+        let scorer = Scorer { rows: step.rows, q, weights, keys, heads, size, table };
         let count = y.len() / numbers.max(1);
         let few = (count <= FEW_ROWS).then(|| &mut partials[..count * tiles]);
         let scored: Option<&[f32]> = few.map(|scores| {
