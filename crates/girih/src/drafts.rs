@@ -30,7 +30,7 @@ pub enum Drafts {
     /// states, keys and values of the model that it was made for.
     Model(Model),
     /// The model's own layer that predicts the token after the next one (multi-token prediction), which reads its hidden
-    /// states. Models without one are refused. It has a copy of the embedding and of the head in memory.
+    /// states. Models without one are refused. It has a copy of the head in memory.
     Mtp,
 }
 
