@@ -87,11 +87,33 @@ def equal_scales(values: Values) -> float | None:
     return values["rope_parameters"].get("mscale_all_dim")
 
 
+def dense_first(values: Values) -> list[str]:
+    """Return the kinds of feed-forward parts by the number of first ones without experts, which is all that a GGUF says."""
+    count = len(values["mlp_layer_types"])
+    first = min(values["first_k_dense_replace"], count)
+    return ["dense"] * first + ["sparse"] * (count - first)
+
+
+def leading_dense(values: Values) -> list[str]:
+    """Return the kinds of feed-forward parts if the ones without experts come first."""
+    kinds = values["mlp_layer_types"]
+    first = next((at for at, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+    return ["dense"] * first + ["sparse"] * (len(kinds) - first)
+
+
 LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
+
+INDEXED = {
+    "attention_bias": False,
+    "rope_parameters.mscale": equal_scales,
+    "mlp_layer_types": lambda values: dense_first(values),
+}
 
 PUBLISHED: dict[str, Values] = {
     "deepseek_v2": {"scoring_func": "softmax"},
     "deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    "deepseek_v32": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    "glm_moe_dsa": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
 }
 """Keys that published models of a family have, although transformers does not save them; llama.cpp's converter reads
 them."""
@@ -119,19 +141,40 @@ GGUF_DROPS: dict[str, Values] = {
         "topk_method": lambda values: values["topk_method"] if (values["n_group"] or 1) == 1 else "group_limited_greedy",
     },
     "deepseek_v3": LATENT,
+    "deepseek_v32": INDEXED,
+    "falcon_h1": {
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "time_step_limit": [0.0, float("inf")],
+        "mamba_norm_before_gate": lambda values: values["mamba_norm_before_gate"] and not values["mamba_rms_norm"],
+        "projectors_bias": False,
+        "rope_parameters.rope_type": "default",
+    },
     "gemma": PLAIN_ROPE,
     "gemma2": {
         **PLAIN_ROPE,
         "query_pre_attn_scalar": lambda values: values["head_dim"],
         "layer_types": alternating_windows,
     },
+    "gemma3n_text": {
+        "altup_correct_scale": True,
+        "vocab_size_per_layer_input": lambda values: values["vocab_size"],
+        "rope_parameters.sliding_attention.rope_type": "default",
+    },
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
+    "glm_moe_dsa": {**INDEXED, "indexer_types": lambda values: values["indexer_types"] and ["full"] * len(values["indexer_types"])},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
     "granitemoehybrid": {
         "position_embedding_type": granite_positions,
         "mamba_proj_bias": False,
         "time_step_limit": [0.0, float("inf")],
+    },
+    "kimi_linear": {
+        "num_expert_group": 1,
+        "moe_renormalize": True,
+        "linear_num_heads": lambda values: values["num_attention_heads"],
+        "mlp_layer_types": leading_dense,
     },
     "lfm2_moe": {"routed_scaling_factor": 1.0, "norm_topk_prob": True},
     "llama4_text": {
@@ -222,6 +265,11 @@ def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int, 
             tensor.copy_(weight(name, tensor, generator).to(torch.bfloat16))
     model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
+    if config.model_type == "kimi_k25":
+        # transformers saves layers under the name of those of the vision part.
+        path = folder / "model.safetensors"
+        saved = {name.replace("language_model.model.blocks.", "language_model.model.layers."): one for name, one in load_file(path).items()}
+        save_file(saved, path, metadata={"format": "pt"})
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED.get(config.model_type, {}), indent=2))
     if draw.random() < 0.5:
@@ -338,6 +386,16 @@ def as_published(config: Values) -> Values:
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words.get(kind, kind) for kind in config["layer_types"]]}
+    if config["model_type"] == "kimi_linear":
+        config = config if "linear_attn_config" in config else with_linear_object(config)
+        kinds = config.get("mlp_layer_types") or []
+        dense = next((at for at, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+        config = {"first_k_dense_replace": dense} | config
+        renamed = {"num_experts_per_tok": "num_experts_per_token", "n_shared_experts": "num_shared_experts"}
+        return config | {to: config[key] for key, to in renamed.items() if key in config and to not in config}
+    if config["model_type"] == "falcon_h1":
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        return config | {"head_dim": size}
     if config["model_type"] == "nemotron_h":
         letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
         kinds = config.pop("layers_block_type")
@@ -358,6 +416,8 @@ def published_names(model_type: str, name: str, stored: torch.Tensor) -> Iterato
         for new, old in GRANITE_NAMES.items():
             name = name.replace(new, old)
         yield name, stored
+    elif model_type == "kimi_linear":
+        yield re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name), stored
     elif model_type == "nemotron_h":
         name = re.sub("^model\\.", "backbone.", name)
         experts = re.fullmatch(r"(.*\.experts)\.(up|down)_proj", name)
@@ -378,8 +438,11 @@ GRANITE_NAMES = {
 """Names of Granite 4's tensors in transformers 5, each with that of published files."""
 
 
-def gguf_of(folder: Path, converter: Path) -> Path | None:
-    """Return the model as a GGUF file in bf16 made by llama.cpp's converter; `None` if it does not know the family."""
+def gguf_of(folder: Path, converter: Path, drafting: bool = False) -> Path | None:
+    """Return the model as a GGUF file in bf16 made by llama.cpp's converter; `None` if it does not know the family.
+
+    With `drafting`, the model has layers that draft tokens.
+    """
     out = folder / "model.gguf"
     source = folder / "source"
     source.mkdir()
@@ -390,9 +453,11 @@ def gguf_of(folder: Path, converter: Path) -> Path | None:
     config = as_published(json.loads((folder / "config.json").read_text()))
     (source / "config.json").write_text(json.dumps(config))
     script = Path(__file__).with_name("convert_without_tokenizer.py")
-    command = [sys.executable, script, converter, source, "--outfile", out, "--outtype", "bf16"]
+    # The converter multiplies weights of Falcon-H1 by factors, and bf16 would round the products.
+    outtype = "f32" if kind == "falcon_h1" else "bf16"
+    command = [sys.executable, script, converter, source, "--outfile", out, "--outtype", outtype]
     # transformers makes no layers that draft tokens.
-    without = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) else []
+    without = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) and not drafting else []
     subprocess.run([*command, *without], capture_output=True, check=False)
     shutil.rmtree(source)
     return out if out.exists() else None

@@ -136,6 +136,7 @@ pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
     let pool = |bytes: &PoolBytes, available: Option<u64>| {
         json!({
             "weights": bytes.weights,
+            "in_file": bytes.in_file,
             "state": bytes.state,
             "scratch": bytes.scratch,
             "output": bytes.output,

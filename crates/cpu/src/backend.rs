@@ -1,8 +1,11 @@
 //! The backend: its options, and the parts of the crate that each call uses.
 
 use std::cell::OnceCell;
+use std::fmt;
+use std::sync::Arc;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
+use girih_graph::description::Services;
 use girih_graph::store::Store;
 use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::DType;
@@ -15,6 +18,7 @@ use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
 use crate::pool::{ThreadPool, check_threads};
 use crate::probe::{HostMachine, default_threads};
+use crate::row_table::TablesInFile;
 use crate::run::CpuProgram;
 use crate::state::CpuState;
 use crate::weights::CpuWeights;
@@ -59,6 +63,16 @@ pub struct Cpu {
     precision: PrecisionRule,
     residence: Residence,
     store: Option<Box<dyn Store>>,
+    services: Option<RowServices>,
+}
+
+/// The program, which knows the tables that may stay in their file.
+struct RowServices(Arc<dyn Services>);
+
+impl fmt::Debug for RowServices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RowServices")
+    }
 }
 
 impl Cpu {
@@ -79,12 +93,31 @@ impl Cpu {
         let CpuOptions { threads, precision, affinity, residence } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
-        Ok(Cpu { table, threads, cpus, pool: OnceCell::new(), precision, residence, store: None })
+        Ok(Cpu {
+            table,
+            threads,
+            cpus,
+            pool: OnceCell::new(),
+            precision,
+            residence,
+            store: None,
+            services: None,
+        })
     }
 
     /// Caches packed weights in `store` for the next run.
     pub fn with_store(self, store: Box<dyn Store>) -> Cpu {
         Cpu { store: Some(store), ..self }
+    }
+
+    /// Reads the rows of tables that `services` lets stay in their file in each step.
+    pub fn with_rows(self, services: Arc<dyn Services>) -> Cpu {
+        Cpu { services: Some(RowServices(services)), ..self }
+    }
+
+    /// The tables of a graph that stay in their file.
+    fn in_file(&self, graph: &Graph) -> TablesInFile {
+        TablesInFile::of(graph, self.services.as_ref().map(|services| &*services.0))
     }
 
     /// The number of tasks that the threads have shared so far; a single thread shares none.
@@ -165,8 +198,10 @@ impl Backend for Cpu {
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        let in_file = self.in_file(graph);
         MemoryPlan::on_host(PoolBytes {
-            weights: CpuWeights::plan(graph),
+            weights: CpuWeights::plan(graph, &in_file),
+            in_file: in_file.bytes(graph),
             state: CpuState::plan(graph, blocks),
             scratch: CpuProgram::plan(graph, self.threads, self.precision),
             output: HostRows::plan(graph),
@@ -176,7 +211,8 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let mut weights = CpuWeights::load(graph, source, self.store.as_deref(), self.residence, pool)?;
+        let kept = (self.residence, &self.in_file(graph));
+        let mut weights = CpuWeights::load(graph, source, self.store.as_deref(), kept, pool)?;
         weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
         Ok(weights)
     }

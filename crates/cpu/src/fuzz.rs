@@ -16,6 +16,7 @@ use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
 use crate::kernels::packed::Layout;
 use crate::packed_store::Residence;
+use crate::row_table::TablesInFile;
 use crate::weights::contents;
 
 /// The columns of each matrix: one block of the largest formats.
@@ -52,7 +53,8 @@ pub fn packed(bytes: &[u8]) {
             file[u32::from_le_bytes(*at) as usize % right.len()] = *byte;
         }
         if has(RENEW_TABLE) {
-            let contents = contents(graph, &IDENTITY).expect("the graph has matrices");
+            let contents =
+                contents(graph, &IDENTITY, &TablesInFile::default()).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));
         }
     }

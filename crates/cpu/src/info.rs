@@ -145,7 +145,7 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
         None => kernels::tables()[0],
     };
     let precision = precision_rule(settings, &table, ProcessorModel::here())?;
-    let cpu = Cpu::with_table(cpu_options(settings, precision)?, table)?;
+    let cpu = Cpu::with_table(cpu_options(settings, precision)?, table)?.with_rows(Arc::clone(services));
     let store = store_options(settings)?.and_then(|options| services.store(STORE, options));
     Ok(Box::new(match store {
         Some(store) => cpu.with_store(store),

@@ -47,6 +47,7 @@ mod prefetch;
 pub mod prefetch_distance;
 mod probe;
 mod product_defaults;
+mod row_table;
 mod run;
 mod state;
 mod state_layout;

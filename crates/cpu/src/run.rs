@@ -233,7 +233,7 @@ impl CpuProgram {
             }
             run.report_results(instruction, watch);
         }
-        Ok(())
+        weights.finish_rows()
     }
 }
 

@@ -5,7 +5,7 @@ use girih_graph::ValueId;
 use crate::ops::{Executor, StepRotations, StepRows};
 use crate::state::CpuState;
 use crate::step_values::{StepValues, ValueStore};
-use crate::weights::{CpuWeights, PackedMatrix};
+use crate::weights::{CpuWeights, PackedMatrix, TableRows};
 
 /// One step while it runs.
 pub(crate) struct CpuStep<'a> {
@@ -42,6 +42,11 @@ impl<'a> StepWeights<'a> {
     /// The matrices of all experts.
     pub fn experts(self, id: ValueId) -> &'a [PackedMatrix] {
         self.loaded.experts(self.index(id))
+    }
+
+    /// The table that rows are read from.
+    pub fn table(self, id: ValueId) -> TableRows<'a> {
+        self.loaded.table(self.index(id))
     }
 
     pub fn matrix(self, id: ValueId) -> &'a PackedMatrix {

@@ -17,6 +17,7 @@ use crate::memory::{Aligned, BytesOwner, SharedBytes};
 use crate::pack::pack_band;
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
 use crate::pool::{Grid, ThreadPool};
+use crate::row_table::{RowTable, TablesInFile};
 
 /// All weights of a graph.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ enum LoadedWeight {
         numbers: Aligned<f32>,
         columns: usize,
     },
+    /// A table that stays in its file.
+    InFile(RowTable),
 }
 
 /// How the nodes of a graph use a weight.
@@ -79,11 +82,12 @@ impl WeightForm {
 }
 
 impl CpuWeights {
-    /// The bytes that the weights of `graph` take.
-    pub(crate) fn plan(graph: &Graph) -> u64 {
+    /// The bytes that the weights of `graph` take, without those that stay in their file.
+    pub(crate) fn plan(graph: &Graph, in_file: &TablesInFile) -> u64 {
         let vectors = of_form(graph, |form| form == WeightForm::Vector);
         let vectors = vectors.map(|value| Aligned::<f32>::bytes(value.shape.elements()));
-        let matrices = MatrixRange::of_all(of_form(graph, WeightForm::is_packed));
+        let packed = of_form(graph, WeightForm::is_packed).filter(|value| !in_file.has(value));
+        let matrices = MatrixRange::of_all(packed);
         let matrices = matrices.map_or(u64::MAX, |ranges| Aligned::<u8>::bytes(MatrixRange::end(&ranges)));
         vectors.fold(matrices, u64::saturating_add)
     }
@@ -98,21 +102,21 @@ impl CpuWeights {
         graph: &Graph,
         source: &dyn WeightSource,
         store: Option<&dyn Store>,
-        residence: Residence,
+        (residence, in_file): (Residence, &TablesInFile),
         pool: &ThreadPool,
     ) -> Result<CpuWeights, Error> {
-        let contents = source.identity().and_then(|identity| contents(graph, &identity));
+        let contents = source.identity().and_then(|identity| contents(graph, &identity, in_file));
         let (Some(store), Some(contents)) = (store, contents) else {
-            return CpuWeights::fill(graph, source, None, pool);
+            return CpuWeights::fill(graph, source, None, in_file, pool);
         };
         if let Some(reader) = store.find(&contents.key.to_string()) {
             let kept = KeptPack::open(&contents, reader, residence);
-            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), pool)) {
+            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), in_file, pool)) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => store.note(&error),
             }
         }
-        let weights = CpuWeights::fill(graph, source, None, pool)?;
+        let weights = CpuWeights::fill(graph, source, None, in_file, pool)?;
         source.check_unchanged()?;
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
@@ -129,10 +133,12 @@ impl CpuWeights {
         graph: &Graph,
         source: &dyn WeightSource,
         kept: Option<&KeptPack<'_>>,
+        in_file: &TablesInFile,
         pool: &ThreadPool,
     ) -> Result<CpuWeights, Error> {
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
-        let unmapped = of_form(graph, WeightForm::is_packed).filter(|value| mapped(value).is_none());
+        let unmapped = of_form(graph, WeightForm::is_packed)
+            .filter(|value| mapped(value).is_none() && !in_file.has(value));
         let ranges = MatrixRange::of_all(unmapped)?;
         let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
         fill_all(&ranges, &mut memory, pool, &|value, band, stored, packed| match kept
@@ -147,6 +153,10 @@ impl CpuWeights {
         let mut weights = CpuWeights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
             let tensor = match WeightForm::in_graph(graph, id) {
+                Some(WeightForm::Matrix) if in_file.has(value) => match in_file.table(value) {
+                    Some(table) => LoadedWeight::InFile(table),
+                    None => continue,
+                },
                 Some(WeightForm::Matrix) => {
                     let bytes = mapped(value).unwrap_or_else(&mut next);
                     LoadedWeight::Matrix(PackedMatrix::new(value, bytes)?)
@@ -177,6 +187,7 @@ impl CpuWeights {
     pub(crate) fn bytes(&self, index: usize) -> u64 {
         match &self.tensors[index] {
             LoadedWeight::Vector { numbers, .. } => size_of_val(&**numbers) as u64,
+            LoadedWeight::InFile(table) => (table.rows * table.row_bytes()) as u64,
             packed => packed.matrices().iter().map(PackedMatrix::size).sum(),
         }
     }
@@ -185,6 +196,7 @@ impl CpuWeights {
     pub(crate) fn row_bytes(&self, index: usize) -> u64 {
         match &self.tensors[index] {
             LoadedWeight::Vector { columns, .. } => (columns * size_of::<f32>()) as u64,
+            LoadedWeight::InFile(table) => table.row_bytes() as u64,
             packed => {
                 let rows: usize = packed.matrices().iter().map(|matrix| matrix.rows).sum();
                 self.bytes(index) / rows.max(1) as u64
@@ -195,15 +207,39 @@ impl CpuWeights {
     pub(crate) fn matrix(&self, index: usize) -> &PackedMatrix {
         match &self.tensors[index] {
             LoadedWeight::Matrix(matrix) => matrix,
+            LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => {
+                wrong_weights()
+            }
+        }
+    }
+
+    /// The table that rows of a step are read from.
+    pub(crate) fn table(&self, index: usize) -> TableRows<'_> {
+        match &self.tensors[index] {
+            LoadedWeight::Matrix(matrix) => TableRows::Packed(matrix),
+            LoadedWeight::InFile(table) => TableRows::InFile(table),
             LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => wrong_weights(),
         }
+    }
+
+    /// Checks that all rows that a step read from files are those of the files that were opened.
+    ///
+    /// # Errors
+    /// If one could not be read, or a file was changed.
+    pub(crate) fn finish_rows(&self) -> Result<(), Error> {
+        self.tensors.iter().try_for_each(|tensor| match tensor {
+            LoadedWeight::InFile(table) => table.finish(),
+            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => Ok(()),
+        })
     }
 
     /// The matrices of all experts.
     pub(crate) fn experts(&self, index: usize) -> &[PackedMatrix] {
         match &self.tensors[index] {
             LoadedWeight::Matrices { each, .. } => each,
-            LoadedWeight::Matrix(_) | LoadedWeight::Vector { .. } => wrong_weights(),
+            LoadedWeight::Matrix(_) | LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => {
+                wrong_weights()
+            }
         }
     }
 
@@ -212,7 +248,7 @@ impl CpuWeights {
         match &self.tensors[index] {
             LoadedWeight::Matrix(matrix) => &matrix.bytes,
             LoadedWeight::Matrices { bytes, .. } => bytes,
-            LoadedWeight::Vector { .. } => wrong_weights(),
+            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => wrong_weights(),
         }
     }
 
@@ -221,7 +257,7 @@ impl CpuWeights {
         for matrix in self.tensors.iter_mut().flat_map(|tensor| match tensor {
             LoadedWeight::Matrix(matrix) => std::slice::from_mut(matrix),
             LoadedWeight::Matrices { each, .. } => each,
-            LoadedWeight::Vector { .. } => &mut [],
+            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
         }) {
             matrix.prefetch = choice;
         }
@@ -235,7 +271,9 @@ impl CpuWeights {
     pub(crate) fn vector(&self, index: usize) -> &[f32] {
         match &self.tensors[index] {
             LoadedWeight::Vector { numbers, .. } => numbers,
-            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } => wrong_weights(),
+            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } | LoadedWeight::InFile(_) => {
+                wrong_weights()
+            }
         }
     }
 }
@@ -246,7 +284,32 @@ impl LoadedWeight {
         match self {
             LoadedWeight::Matrix(matrix) => std::slice::from_ref(matrix),
             LoadedWeight::Matrices { each, .. } => each,
-            LoadedWeight::Vector { .. } => &[],
+            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &[],
+        }
+    }
+}
+
+/// A table that rows of a step are read from.
+#[derive(Clone, Copy)]
+pub(crate) enum TableRows<'a> {
+    Packed(&'a PackedMatrix),
+    InFile(&'a RowTable),
+}
+
+impl TableRows<'_> {
+    /// The number of values in a row.
+    pub fn columns(self) -> usize {
+        match self {
+            TableRows::Packed(matrix) => matrix.columns,
+            TableRows::InFile(table) => table.columns,
+        }
+    }
+
+    /// Decodes one row to `values`.
+    pub fn row(self, index: usize, kernels: &Table, values: &mut [f32]) {
+        match self {
+            TableRows::Packed(matrix) => matrix.row(index, kernels, values),
+            TableRows::InFile(table) => table.row(index, values),
         }
     }
 }
@@ -351,11 +414,12 @@ fn fill_all(
 
 /// The matrices of a graph that are worth caching: those that are packed. All other weights can be
 /// read from their source just as fast.
-pub(crate) fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
+pub(crate) fn contents(graph: &Graph, identity: &[u8], in_file: &TablesInFile) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
         let is_packed = WeightForm::in_graph(graph, id).is_some_and(WeightForm::is_packed)
-            && !matches!(layout, Layout::Stored(_));
+            && !matches!(layout, Layout::Stored(_))
+            && !in_file.has(value);
         // Those of an expert may be filled up to whole bands.
         let (experts, rows) = PackedMatrix::experts_and_rows(value);
         let rows = if experts > 1 { experts * bands(rows) * BAND } else { rows };

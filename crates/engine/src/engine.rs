@@ -41,7 +41,7 @@ pub struct Engine {
     /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
     drafts: Option<(DraftSource, u32)>,
     /// The value whose rows the drafters of that source read.
-    hidden: Option<String>,
+    hidden: Option<Vec<String>>,
     /// The times of steps, by number of rows.
     costs: StepCosts,
     scheduler: Scheduler,
@@ -466,8 +466,8 @@ impl Engine {
             Err(error) => return self.fail(planned, &error),
         };
         let outcomes = self.choose_tokens(planned, &out_of_range);
-        if let Some(RowsWatch { values, .. }) = hidden {
-            self.pass_rows(planned, &outcomes, &values);
+        if let Some(watch) = hidden {
+            self.pass_rows(planned, &outcomes, &watch.into_rows());
         }
         let time = started.elapsed();
         let of_prompts = planned.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.was_replying);

@@ -16,8 +16,13 @@ pub(crate) enum InputSource {
     Positions,
     /// Rows that replace the embeddings of tokens.
     Given,
-    /// Hidden states of another program.
-    Hidden,
+    /// Hidden states of another program: these columns of its rows.
+    Hidden {
+        /// The first column.
+        first: usize,
+        /// The number of columns.
+        width: usize,
+    },
 }
 
 impl InputSource {
@@ -26,13 +31,18 @@ impl InputSource {
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] for an input of another name or kind.
     pub fn of(inputs: &[InputSpec]) -> Result<Vec<InputSource>> {
+        let mut columns = 0;
         let source = |input: &InputSpec| match (input.name.as_str(), input.kind) {
             (InputSpec::TOKENS, InputKind::Ids { .. }) => Ok(InputSource::Tokens),
             (InputSpec::TOKEN_TYPES, InputKind::Ids { .. }) => Ok(InputSource::TokenTypes),
             (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
-            (InputSpec::HIDDEN, InputKind::Rows { .. }) => Ok(InputSource::Hidden),
             (name, _) => {
+                if let Some(width) = input.hidden_width() {
+                    let first = columns;
+                    columns += width;
+                    return Ok(InputSource::Hidden { first, width });
+                }
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
                      it fills tokens, token types, positions, given rows and hidden states"
@@ -52,6 +62,8 @@ pub(crate) struct InputValues<'a> {
     positions: Vec<u32>,
     given: Vec<GivenRows<'a>>,
     hidden: Vec<f32>,
+    /// The columns of each input of hidden states, if there are several.
+    hidden_parts: Vec<Vec<f32>>,
 }
 
 impl<'a> InputValues<'a> {
@@ -75,20 +87,39 @@ impl<'a> InputValues<'a> {
         first
     }
 
-    /// Appends the hidden states of a sequence's rows.
+    /// Appends the hidden states of a sequence's rows. A row has the columns of all inputs that take them.
     pub fn push_hidden(&mut self, rows: &[f32]) {
         self.hidden.extend(rows);
     }
 
     /// The inputs that these sources name.
-    pub fn inputs(&self, sources: &[InputSource]) -> Vec<Input<'_>> {
+    pub fn inputs(&mut self, sources: &[InputSource]) -> Vec<Input<'_>> {
+        self.split_hidden(sources);
+        let mut parts = self.hidden_parts.iter();
         let input = |source: &InputSource| match source {
             InputSource::Tokens => Input::Ids(&self.tokens),
             InputSource::TokenTypes => Input::Ids(&self.token_types),
             InputSource::Positions => Input::Ids(&self.positions),
             InputSource::Given => Input::Given(&self.given),
-            InputSource::Hidden => Input::Rows(&self.hidden),
+            InputSource::Hidden { .. } => Input::Rows(parts.next().unwrap_or(&self.hidden)),
         };
         sources.iter().map(input).collect()
+    }
+
+    /// Splits rows of hidden states for several inputs.
+    fn split_hidden(&mut self, sources: &[InputSource]) {
+        let parts = sources.iter().filter_map(|source| match *source {
+            InputSource::Hidden { first, width } => Some(first..first + width),
+            _ => None,
+        });
+        let parts: Vec<_> = parts.collect();
+        let all = parts.last().map_or(0, |last| last.end);
+        if parts.len() > 1 {
+            let rows = || self.hidden.chunks_exact(all.max(1));
+            let part = |columns: std::ops::Range<usize>| {
+                rows().flat_map(|row| &row[columns.clone()]).copied().collect()
+            };
+            self.hidden_parts = parts.into_iter().map(part).collect();
+        }
     }
 }

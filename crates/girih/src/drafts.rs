@@ -26,10 +26,11 @@ pub enum Drafts {
     /// Prompt lookup: what followed the last tokens when they occurred before, in the prompt or in
     /// the reply. It takes no memory, and is fast where a reply repeats parts of its prompt.
     PromptLookup,
-    /// A smaller model with the same vocabulary, which runs on the same backend.
+    /// A smaller model with the same vocabulary, which runs on the same backend; or an assistant, which reads the hidden
+    /// states, keys and values of the model that it was made for.
     Model(Model),
     /// The model's own layer that predicts the token after the next one (multi-token prediction), which reads its hidden
-    /// states. Models without one are refused. It has a copy of the embedding and of the head in memory.
+    /// states. Models without one are refused. It has a copy of the head in memory.
     Mtp,
 }
 
@@ -46,6 +47,10 @@ pub(crate) fn check_draft_model(model: &Model, draft: &Model) -> Result<()> {
             format!("{name} cannot draft for {other}: {reason}; choose a model of the same family");
         Err(Error::with_kind(ErrorKind::Refused, sentence))
     };
+    if draft.files().facts.assistant.is_some() && draft.text_processor().is_err() {
+        // It reads the model's embedding, so that its ids are the model's.
+        return Ok(());
+    }
     if draft.files().facts.is_encoder() {
         return refused("it is an encoder, which generates no text".to_owned());
     }

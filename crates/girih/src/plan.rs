@@ -12,7 +12,7 @@ use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
     WeightSource as _,
 };
-use girih_model::GraphOptions;
+use girih_model::{GraphOptions, ModelWeights};
 use girih_tensor::DType;
 
 use crate::drafts::{Drafts, check_draft_model};
@@ -22,7 +22,7 @@ use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
-use crate::services::ModelServices;
+use crate::services::{ModelServices, Tables};
 
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
@@ -63,7 +63,7 @@ pub struct Plan {
 enum DraftPlan {
     /// A draft model.
     Model(Box<Plan>),
-    /// A layer of the model.
+    /// A layer of the model, or an assistant.
     Mtp(Box<MtpPlan>),
 }
 
@@ -85,7 +85,7 @@ impl DraftPlan {
     fn weight_bytes(&self) -> u64 {
         match self {
             DraftPlan::Model(plan) => weight_bytes(&plan.graph),
-            DraftPlan::Mtp(plan) => weight_bytes(plan.graph()),
+            DraftPlan::Mtp(plan) => weight_bytes(plan.graph()).saturating_sub(plan.memory().host.in_file),
         }
     }
 }
@@ -121,13 +121,26 @@ impl Plan {
         let blocks = cache::blocks_of(&graph);
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
         let services = ModelServices::new(model.open_options(), first_file, Arc::clone(&control));
-        let services = Arc::new(services);
+        let of_model = model.clone();
+        let tables: Tables = Box::new(move |name| {
+            ModelWeights::is_per_layer_table(name).then(|| of_model.files().weights.rows(name))?
+        });
+        let services = Arc::new(services.with_tables(tables));
         let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
         let draft = match &options.drafts {
             Drafts::Model(draft) => {
                 check_draft_model(&model, draft)?;
-                let plan = Plan::of_draft(draft, &options, key.context, control)?;
-                Some(DraftPlan::Model(Box::new(plan)))
+                Some(match is_assistant(draft) {
+                    true => {
+                        let graph_options = graph_options(&options);
+                        let plan =
+                            MtpPlan::of_assistant([draft, &model], &options, key, graph_options, control)?;
+                        DraftPlan::Mtp(Box::new(plan))
+                    }
+                    false => {
+                        DraftPlan::Model(Box::new(Plan::of_draft(draft, &options, key.context, control)?))
+                    }
+                })
             }
             Drafts::Mtp => {
                 let plan = MtpPlan::new(&model, &options, key, graph_options(&options), control)?;
@@ -453,12 +466,12 @@ impl Plan {
     pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
         let alone = Plan { draft: None, ..self };
         alone.check_memory()?;
-        let total = weight_bytes(&alone.graph);
+        let total = alone.read_bytes();
         alone.load_weights(&ProgressCallback::new(progress), 0, total)
     }
 
-    /// Loads only the layer that predicts the token after the next one ([`Drafts::Mtp`]), with its graph and how the
-    /// backend rounds: for programs that compare it with a reference.
+    /// Loads only the layer that predicts the token after the next one ([`Drafts::Mtp`]) or an assistant, with its graph
+    /// and how the backend rounds: for programs that compare it with a reference.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -477,7 +490,7 @@ impl Plan {
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         };
         let (graph, numerics) = (plan.graph().clone(), plan.numerics());
-        let total = weight_bytes(&graph);
+        let total = weight_bytes(&graph).saturating_sub(plan.memory().host.in_file);
         Ok((plan.load_runner(&ProgressCallback::new(progress), 0, total)?, graph, numerics))
     }
 
@@ -485,7 +498,7 @@ impl Plan {
     pub(crate) fn load_engine(mut self, callback: ProgressCallback) -> Result<Engine> {
         self.check_memory()?;
         let (limits, drafts, max) = (self.limits(), self.options.drafts.clone(), self.options.draft_max);
-        let (draft, own) = (self.draft.take(), weight_bytes(&self.graph));
+        let (draft, own) = (self.draft.take(), self.read_bytes());
         let drafting = draft.as_ref().map_or(0, DraftPlan::weight_bytes);
         let (total, control) = (own.saturating_add(drafting), Arc::clone(self.services.control()));
         let mut engine = Engine::new(self.load_weights(&callback, 0, total)?, limits)?;
@@ -521,6 +534,12 @@ impl Plan {
             DraftModel::new(runner, limits, relative_cost, move |note| control.note(note))
         });
         model.map(DraftSource::model).map_err(|error| error.of(name))
+    }
+
+    /// The bytes of the weights that are read before the first step.
+    fn read_bytes(&self) -> u64 {
+        let in_file = self.backend.plan(&self.graph, &self.blocks).host.in_file;
+        weight_bytes(&self.graph).saturating_sub(in_file)
     }
 
     /// Checks that the plan fits into memory.
@@ -590,6 +609,11 @@ fn cost_sentence(costs: &StepCosts, drafted: f32) -> String {
     )
 }
 
+/// Whether a draft model reads the hidden states of the model that it drafts for.
+fn is_assistant(draft: &Model) -> bool {
+    draft.files().facts.assistant.is_some()
+}
+
 /// What an error calls a draft model.
 fn draft_name(draft: &Model) -> String {
     format!("draft model {}", draft.name())
@@ -599,7 +623,11 @@ fn graph_options(options: &RunOptions) -> GraphOptions {
     GraphOptions {
         state: options.kv.unwrap_or(DEFAULT_KV),
         given_rows: options.given_rows,
-        hidden_rows: matches!(options.drafts, Drafts::Mtp),
+        hidden_rows: match &options.drafts {
+            Drafts::Mtp => true,
+            Drafts::Model(draft) => is_assistant(draft),
+            Drafts::Off | Drafts::PromptLookup => false,
+        },
     }
 }
 

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use girih_graph::backend::RowSource;
 use girih_graph::description::Services;
 use girih_graph::store::{Store, StoreOptions};
 
@@ -19,13 +20,23 @@ pub(crate) struct ModelServices {
     /// The first file of the model, which gives its packed weights their name.
     model: Option<PathBuf>,
     control: Arc<LoadControl>,
+    tables: Option<Tables>,
 }
+
+/// The rows of a table, if it may stay in its file.
+pub(crate) type Tables = Box<dyn Fn(&str) -> Option<Arc<dyn RowSource>> + Send + Sync>;
 
 impl ModelServices {
     /// The services for the model that was opened with `options` and whose first file is `model`; a draft model shares the `control` of
     /// the model that it drafts for.
     pub fn new(options: &OpenOptions, model: Option<PathBuf>, control: Arc<LoadControl>) -> ModelServices {
-        ModelServices { cache: options.cache.clone(), sync: options.sync.clone(), model, control }
+        let (cache, sync) = (options.cache.clone(), options.sync.clone());
+        ModelServices { cache, sync, model, control, tables: None }
+    }
+
+    /// These services, with tables that may stay in their files.
+    pub fn with_tables(self, tables: Tables) -> ModelServices {
+        ModelServices { tables: Some(tables), ..self }
     }
 
     /// The connection to the program.
@@ -44,6 +55,10 @@ impl Services for ModelServices {
         let model = self.model.as_ref()?;
         let control = Arc::clone(&self.control);
         Some(Box::new(FileStore::new(folder, options, self.sync.clone(), model, control)))
+    }
+
+    fn rows(&self, table: &str) -> Option<Arc<dyn RowSource>> {
+        self.tables.as_ref()?(table)
     }
 
     fn note(&self, sentence: &str) {

@@ -1,5 +1,6 @@
 //! The interface between the engine and a device: steps, state, weights, memory.
 
+use std::fmt;
 use std::time::Duration;
 
 use girih_tensor::{Error, Shape};
@@ -98,6 +99,22 @@ pub trait WeightSource: Sync {
     fn check_unchanged(&self) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// The rows of a table that stays in its file while programs run.
+pub trait RowSource: fmt::Debug + Send + Sync {
+    /// Fills `into` with the bytes of row `row` from byte `offset` of the row on, in the format that the graph states for
+    /// the table.
+    ///
+    /// # Errors
+    /// When there is no such row, or its file cannot be read.
+    fn read(&self, row: usize, offset: usize, into: &mut [u8]) -> Result<(), Error>;
+
+    /// Checks that the file is the one that was opened.
+    ///
+    /// # Errors
+    /// When it was changed meanwhile: then rows that were read may be others.
+    fn check_unchanged(&self) -> Result<(), Error>;
 }
 
 /// A node that a backend does not run, and why.

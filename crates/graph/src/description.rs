@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::backend::{Backend, HostWork, Refusal, WeightSource};
+use crate::backend::{Backend, HostWork, Refusal, RowSource, WeightSource};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
@@ -344,6 +344,10 @@ pub trait Services: Send + Sync {
     fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>>;
     /// Tells the user a sentence.
     fn note(&self, sentence: &str);
+    /// The rows of the table of a name, if it may stay in its file while programs run.
+    fn rows(&self, _: &str) -> Option<Arc<dyn RowSource>> {
+        None
+    }
 }
 
 /// A program that offers nothing: no cache, and notes are dropped.

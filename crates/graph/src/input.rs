@@ -60,6 +60,18 @@ impl InputSpec {
     pub const GIVEN: &'static str = "given";
     /// The name of the input of hidden states of another program, one row for each token.
     pub const HIDDEN: &'static str = "hidden";
+    /// The name of the input of the program's own hidden states, for one that makes its next row from these. Such a row
+    /// takes the place of the last one.
+    pub const OWN_HIDDEN: &'static str = "hidden.own";
+
+    /// The width of the input if it takes hidden states: that of this name, or one whose name begins with it and a dot.
+    pub fn hidden_width(&self) -> Option<usize> {
+        let rest = self.name.strip_prefix(InputSpec::HIDDEN)?;
+        match self.kind {
+            InputKind::Rows { width } if rest.is_empty() || rest.starts_with('.') => Some(width),
+            _ => None,
+        }
+    }
 
     /// The inputs of a graph without faults, in its order.
     pub fn of(graph: &Graph) -> Vec<InputSpec> {

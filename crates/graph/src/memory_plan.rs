@@ -17,6 +17,8 @@ pub struct MemoryPlan {
 pub struct PoolBytes {
     /// Weights as the device stores them.
     pub weights: u64,
+    /// Tables whose rows are read from their file in each step, which take no memory.
+    pub in_file: u64,
     /// State: all blocks of all groups.
     pub state: u64,
     /// Scratch of the largest step.
@@ -37,9 +39,9 @@ pub struct DevicePool {
 }
 
 impl PoolBytes {
-    /// The sum; `u64::MAX` if it overflows.
+    /// The sum of what takes memory; `u64::MAX` if it overflows.
     pub fn total(&self) -> u64 {
-        let PoolBytes { weights, state, scratch, output, staging } = *self;
+        let PoolBytes { weights, in_file: _, state, scratch, output, staging } = *self;
         [weights, state, scratch, output, staging].into_iter().fold(0, u64::saturating_add)
     }
 
@@ -48,6 +50,7 @@ impl PoolBytes {
     pub fn plus(self, other: PoolBytes) -> PoolBytes {
         PoolBytes {
             weights: self.weights.saturating_add(other.weights),
+            in_file: self.in_file.saturating_add(other.in_file),
             state: self.state.saturating_add(other.state),
             scratch: self.scratch.saturating_add(other.scratch),
             output: self.output.saturating_add(other.output),

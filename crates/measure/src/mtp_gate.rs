@@ -18,7 +18,6 @@ pub struct MtpGolden {
     /// The prompts in the order of the file.
     pub prompts: Vec<MtpPrompt>,
     vocabulary: usize,
-    width: usize,
 }
 
 /// One prompt.
@@ -26,7 +25,8 @@ pub struct MtpGolden {
 pub struct MtpPrompt {
     /// The token after each row.
     pub tokens: Vec<u32>,
-    /// The model's hidden states after the last norm, of all tokens but the last one, row after row.
+    /// What the layer reads of the model for each of these tokens: the hidden states after the last norm, or for an
+    /// assistant the values of all its inputs of hidden states, row after row.
     pub hidden: Vec<f32>,
     /// The layer's logits, row after row.
     pub logits: Vec<f32>,
@@ -53,19 +53,27 @@ impl MtpGolden {
         file.check_kind(GoldenKind::Decoder)?;
         let prompts = (0..file.prompts()).map(|index| prompt(&file, index));
         let prompts = prompts.collect::<Result<_>>().map_err(|error| error.of(path.display()))?;
-        Ok(MtpGolden { prompts, vocabulary: sizes.vocabulary, width: sizes.width })
+        Ok(MtpGolden { prompts, vocabulary: sizes.vocabulary })
     }
 }
 
 fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<MtpPrompt> {
     let GoldenSizes { width, vocabulary, .. } = *file.sizes();
     let mut tokens = file.tokens(index)?;
-    let mut hidden = file.hidden(index, tokens.len())?.pop().unwrap_or_default();
+    let rows = file.name(index, "mtp_rows");
+    let mut hidden = match file.has(&rows) {
+        true => Vec::new(),
+        false => file.hidden(index, tokens.len())?.pop().unwrap_or_default(),
+    };
     tokens.remove(0);
     if tokens.is_empty() {
         return Err(Error::new(format!("prompt {index} has one token; the layer needs the next one, too")));
     }
     hidden.truncate(tokens.len() * width);
+    if file.has(&rows) {
+        let [_, columns] = file.extents(&rows)?;
+        hidden = file.numbers(&rows, &[tokens.len(), columns])?;
+    }
     let logits = file.numbers(&file.name(index, "mtp_logits"), &[tokens.len(), vocabulary])?;
     Ok(MtpPrompt { tokens, hidden, logits })
 }
@@ -78,7 +86,7 @@ pub fn verify_mtp(runner: &mut dyn Runner, golden: &MtpGolden, bound: &ErrorBoun
     let (mut used, mut prompts) = (bound.all_followed(), Vec::with_capacity(golden.prompts.len()));
     for prompt in &golden.prompts {
         let mut sizes = bound.row_sizes([prompt.tokens.len()]);
-        let logits = run(runner, prompt, golden.width, &mut sizes)?;
+        let logits = run(runner, prompt, &mut sizes)?;
         let errors = bound.follow(&sizes);
         used.add(&errors);
         let permitted = |token, row: &[f32]| bound.at("logits", rms(row), errors.of("logits", token));
@@ -88,12 +96,7 @@ pub fn verify_mtp(runner: &mut dyn Runner, golden: &MtpGolden, bound: &ErrorBoun
 }
 
 /// Runs a prompt as one sequence; returns the logits of all rows.
-fn run(
-    runner: &mut dyn Runner,
-    prompt: &MtpPrompt,
-    width: usize,
-    watch: &mut dyn girih_graph::Watch,
-) -> Result<Vec<f32>> {
+fn run(runner: &mut dyn Runner, prompt: &MtpPrompt, watch: &mut dyn girih_graph::Watch) -> Result<Vec<f32>> {
     let (key, vocabulary) = (runner.max_key(), runner.width());
     let count = prompt.tokens.len();
     if count > key.context as usize {
@@ -103,9 +106,15 @@ fn run(
         );
         return Err(Error::with_kind(ErrorKind::TooLong, sentence));
     }
-    let takes_hidden = runner.inputs().iter().map(|input| input.name.as_str());
-    if !takes_hidden.eq([InputSpec::TOKENS, InputSpec::HIDDEN]) {
-        return Err(Error::new("the program does not read tokens and hidden states; this is a bug in girih"));
+    let (first, others) = runner.inputs().split_first().ok_or_else(unknown_inputs)?;
+    let widths: Option<Vec<usize>> = others.iter().map(InputSpec::hidden_width).collect();
+    let widths = widths.filter(|_| first.name == InputSpec::TOKENS).ok_or_else(unknown_inputs)?;
+    let width: usize = widths.iter().sum();
+    if width == 0 || prompt.hidden.len() != count * width {
+        let rows = prompt.hidden.len();
+        return Err(Error::new(format!(
+            "the golden has {rows} values of {count} rows; the program reads {width} of each"
+        )));
     }
     // Rows of a new sequence: what blocks held before is behind none of them.
     let blocks: Vec<Block> = (0..count.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
@@ -117,10 +126,22 @@ fn run(
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let position = (index * most) as u32;
         let sequence = Sequence { blocks: &blocks, position, rows, outputs: Outputs::All, spans: &[] };
-        let inputs = [Input::Ids(tokens), Input::Rows(hidden)];
+        let mut next = 0;
+        let part = |columns: &usize| -> Vec<f32> {
+            let columns = next..next + columns;
+            next = columns.end;
+            hidden.chunks_exact(width).flat_map(|row| &row[columns.clone()]).copied().collect()
+        };
+        let parts: Vec<Vec<f32>> = widths.iter().map(part).collect();
+        let inputs = std::iter::once(Input::Ids(tokens)).chain(parts.iter().map(|part| Input::Rows(part)));
+        let inputs: Vec<Input<'_>> = inputs.collect();
         runner.step(Step { inputs: &inputs, sequences: &[sequence], watch })?;
         runner.output().wait()?;
         logits.extend_from_slice(runner.output().rows(0..tokens.len())?);
     }
     Ok(logits)
+}
+
+fn unknown_inputs() -> Error {
+    Error::new("the program does not read tokens and hidden states; this is a bug in girih")
 }

@@ -40,14 +40,16 @@ impl DraftFiles {
                 "architecture {name} has no layer that predicts further tokens; draft by 'lookup' or with a smaller model"
             ));
         };
-        let (Some(config), ContainerKind::Safetensors) = (config, container.kind()) else {
-            return refused(
-                "girih reads layers that predict further tokens from safetensors only, not from GGUF or the program \
-                 itself; draft by 'lookup' or with a smaller model"
-                    .to_owned(),
-            );
+        let start = match container.kind() {
+            ContainerKind::Safetensors => Some(draft.start(layers)),
+            ContainerKind::Gguf => draft.gguf_start(layers),
         };
-        let start = draft.start(layers);
+        let Some(start) = start else {
+            return refused(format!(
+                "girih reads layers that predict further tokens of architecture {name} from safetensors only, not from \
+                 GGUF; draft by 'lookup' or with a smaller model"
+            ));
+        };
         if !container.tensors().keys().any(|name| name.starts_with(&start)) {
             return refused(format!(
                 "the model's files have no layer that predicts further tokens: no tensor's name begins with '{start}'; \
@@ -57,10 +59,15 @@ impl DraftFiles {
         let mut own = arch::as_model(arch, draft, layers)?;
         // What is not the layer's own is the model's.
         let others = container.tensors().keys().chain(container.unreadable().keys());
-        own.unused.hf = others.filter(|name| !draft.owns(name, layers)).cloned().collect();
-        let kinds = [draft.kind.as_str()];
+        let is_gguf = container.kind() == ContainerKind::Gguf;
+        let is_own = |name: &str| if is_gguf { name.starts_with(&start) } else { draft.owns(name, layers) };
+        let others: Vec<String> = others.filter(|name| !is_own(name)).cloned().collect();
+        (own.unused.hf, own.unused.gguf) = if is_gguf { (Vec::new(), others) } else { (others, Vec::new()) };
+        own.sizes.drafting = None;
+        let kinds: Vec<&str> = draft.kinds.iter().map(String::as_str).collect();
         let mut weights = ModelWeights::resolve(&own, container, &kinds)?;
-        let facts = arch::fill(&own, &ModelConfig::Hf(config), &kinds, &weights, limits)?;
+        let config = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
+        let facts = arch::fill(&own, &config, &kinds, &weights, limits)?;
         weights.complete(&own, &facts)?;
         Ok(DraftFiles { facts, weights, reads: draft.reads })
     }

@@ -4,6 +4,8 @@
 
 pub mod arch;
 mod assemble;
+mod assistant_files;
+mod assistant_parts;
 mod draft_files;
 mod expert_rows;
 #[doc(hidden)]
@@ -13,7 +15,9 @@ mod latent_rows;
 mod limits;
 mod model;
 mod modules;
+mod one_position;
 mod row_cut;
+mod rows_part;
 mod shape;
 mod special_floats;
 mod tensor_names;
@@ -22,6 +26,7 @@ mod weight_bytes;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};
+pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;
 pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;

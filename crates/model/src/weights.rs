@@ -3,17 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
+use girih_graph::backend::RowSource;
 use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
+use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight, pattern};
 use crate::arch::{AttentionFacts, Facts, ONE};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
+use crate::one_position::{self, OnePosition};
 use crate::row_cut::RowCut;
+use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::{rows_in, rows_of};
 use crate::weight_bytes::{copy, decode, past_end};
@@ -24,6 +28,9 @@ const LISTED: usize = 5;
 /// The number of bytes that are compared at once.
 const COMPARED: usize = 1 << 20;
 
+/// The tables of embeddings per layer.
+const PER_LAYER_TABLE: &str = "layers.{i}.input.table";
+
 /// The version of the [`TensorOrder`]s. It is raised when the bytes of one
 /// change, because packed weights are cached under the source's identity.
 const ORDER_VERSION: u32 = 1;
@@ -31,7 +38,7 @@ const ORDER_VERSION: u32 = 1;
 /// All weights of a model, read from its container on demand.
 #[derive(Debug)]
 pub struct ModelWeights {
-    container: Container,
+    container: Arc<Container>,
     entries: BTreeMap<String, WeightEntry>,
 }
 
@@ -48,17 +55,8 @@ enum WeightEntry {
     OfExperts(ExpertRows),
     /// Values that girih computes from the facts.
     Computed(Vec<f32>),
-}
-
-/// A range of each row of a tensor of the container.
-#[derive(Clone, Debug)]
-struct RowsPart {
-    tensor: String,
-    info: TensorInfo,
-    /// The bytes of a whole row.
-    row: usize,
-    /// Those that belong to the part.
-    range: Range<usize>,
+    /// The matrices that rotate heads by one position.
+    OnePosition(OnePosition),
 }
 
 /// The transform from a stored tensor to girih's.
@@ -141,7 +139,7 @@ impl ModelWeights {
         let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
-        Ok(ModelWeights { container, entries })
+        Ok(ModelWeights { container: Arc::new(container), entries })
     }
 
     /// Sets the transforms, which depend on the facts' heads, and adds the
@@ -199,6 +197,10 @@ impl ModelWeights {
         }
         for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
+            if attend.values.of_model {
+                let turn = OnePosition::of(rope, [attend.heads, attend.head_size])?;
+                self.entries.insert(one_position::name(rope), WeightEntry::OnePosition(turn));
+            }
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, rope.rotated);
             match self.entries.get(&rope.weight) {
                 Some(WeightEntry::Computed(other)) if *other == frequencies => {}
@@ -317,7 +319,7 @@ impl ModelWeights {
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::Computed(_)) | None => return Ok(()),
+            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_)) | None => return Ok(()),
         };
         check_order(tensor, info, new)?;
         *order = match new {
@@ -332,6 +334,27 @@ impl ModelWeights {
     /// The container.
     pub fn container(&self) -> &Container {
         &self.container
+    }
+
+    /// The rows of a table, which may stay in its file while a model runs that reads one row of it for each token. `None`
+    /// for weights whose bytes are others than those of the file, and for models in memory.
+    pub fn rows(&self, name: &str) -> Option<Arc<dyn RowSource>> {
+        self.container.identity()?;
+        let parts = match self.entries.get(name)? {
+            WeightEntry::Assembled { parts, .. } => parts.clone(),
+            WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored } => {
+                let row = info.bytes as usize / info.shape.rows().max(1);
+                vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }]
+            }
+            _ => return None,
+        };
+        let (container, row) = (Arc::clone(&self.container), parts.first()?.range.len());
+        Some(Arc::new(FileRows { container, parts, row }))
+    }
+
+    /// Whether a weight of this name is a table of embeddings per layer.
+    pub fn is_per_layer_table(name: &str) -> bool {
+        pattern(name) == PER_LAYER_TABLE
     }
 
     /// The names of all weights.
@@ -356,6 +379,7 @@ impl ModelWeights {
             WeightEntry::OfExperts(rows) => Some((rows.dtype, rows.shape)),
             WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
+            WeightEntry::OnePosition(turn) => Some((DType::F32, turn.shape)),
         }
     }
 
@@ -377,13 +401,14 @@ impl ModelWeights {
             WeightEntry::Assembled { .. }
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
-            | WeightEntry::Computed(_) => None,
+            | WeightEntry::Computed(_)
+            | WeightEntry::OnePosition(_) => None,
         }
     }
 
     /// Whether girih computes a weight from the facts instead of reading it.
     pub fn is_computed(&self, name: &str) -> bool {
-        matches!(self.entries.get(name), Some(WeightEntry::Computed(_)))
+        matches!(self.entries.get(name), Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_)))
     }
 
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
@@ -417,7 +442,7 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
             }
-            WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
+            WeightEntry::Assembled { parts, .. } => read_parts(&self.container, parts, offset, into),
             WeightEntry::TransposedHeads { heads, .. } => {
                 let (mut skipped, mut rest) = (offset, into);
                 for info in heads {
@@ -432,31 +457,8 @@ impl ModelWeights {
             }
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
+            WeightEntry::OnePosition(turn) => copy(&turn.numbers(), offset, into),
         }
-    }
-
-    /// Reads parts one after the other: whole rows at once, others row by row.
-    fn read_parts(&self, parts: &[RowsPart], offset: u64, into: &mut [u8]) -> Result<()> {
-        let (mut skipped, mut rest) = (offset as usize, into);
-        for RowsPart { info, row, range, .. } in parts {
-            let rows = info.bytes as usize / row;
-            let bytes = rows * range.len();
-            while skipped < bytes && !rest.is_empty() {
-                let is_whole = range.len() == *row;
-                let (at, left) = if is_whole {
-                    (skipped, bytes - skipped)
-                } else {
-                    let within = skipped % range.len();
-                    (skipped / range.len() * row + range.start + within, range.len() - within)
-                };
-                let length = left.min(rest.len());
-                let (now, later) = rest.split_at_mut(length);
-                self.container.read(info, at as u64, now)?;
-                (skipped, rest) = (skipped + length, later);
-            }
-            skipped -= bytes.min(skipped);
-        }
-        if rest.is_empty() { Ok(()) } else { Err(past_end()) }
     }
 
     /// Reads columns as rows, from column `first` on: of each stored row the values that `into` touches.

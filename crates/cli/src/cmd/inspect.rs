@@ -57,6 +57,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return suggest_arch(Path::new(model));
     }
     let model = loading::open(model, &args.arch)?;
+    if model.files().facts.assistant.is_some() && !args.graph {
+        return inspect_assistant(model.files(), args);
+    }
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
         print(plan.graph())?;
@@ -116,6 +119,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(ended)
 }
 
+/// Prints what an assistant is: how it runs depends on the model that it drafts for.
+fn inspect_assistant(model: &ModelFiles, args: &Args) -> Result<Outcome> {
+    if args.json {
+        print_json(&json!({
+            "facts": facts(model),
+            "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+            "storage": storage(model),
+            "tensors": args.tensors.then(|| tensors(model)),
+            "refusals": [],
+            "ignored_keys": model.ignored_keys(),
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    print_facts(model)?;
+    for (dtype, (count, size)) in storage(model) {
+        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
+    }
+    print_line!("it drafts for another model, with --draft, and has no plan of its own")?;
+    Ok(Outcome::Done)
+}
+
 /// Prints a description for the model in a folder, and what girih says of the model with it.
 fn suggest_arch(folder: &Path) -> Result<Outcome> {
     let limits = ModelLimits::DEFAULT;
@@ -159,6 +183,9 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
         print_line!("{name}: {} = {}", pool_sum(&pool, plan.kv()), bytes(pool.total()))?;
+        if pool.in_file > 0 {
+            print_line!("tables in their file, read by row: {}", bytes(pool.in_file))?;
+        }
         if let Some(free) = free {
             let fits = if pool.total() <= free { "fits" } else { "does not fit" };
             print_line!("available: {}; the model {fits}", bytes(free))?;
@@ -260,7 +287,7 @@ fn has_tokenizer(model: &ModelFiles) -> bool {
 
 /// The parts of a pool as a sum.
 fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
-    let PoolBytes { weights, state, scratch, output, staging } = *pool;
+    let PoolBytes { weights, in_file: _, state, scratch, output, staging } = *pool;
     let mut parts = format!("weights {}", bytes(weights));
     if let Some(kv) = kv {
         parts += &format!(" + KV cache {} ({kv})", bytes(state));

@@ -11,7 +11,7 @@ use girih_measure::{
     Golden, GoldenPrecision, GoldenSizes, LayerRow, MtpGolden, MtpVerdict, PromptVerdict, verify as gate,
     verify_encoder, verify_mtp,
 };
-use girih_model::ModelLimits;
+use girih_model::{AssistantFiles, ModelLimits};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -45,6 +45,10 @@ pub struct Args {
     /// Compare the layer for multi-token prediction instead of the model: a golden file from scripts/mtp_golden.py.
     #[arg(long, conflicts_with = "source")]
     mtp: bool,
+    /// Compare the assistant in this folder, which drafts for the model, instead of the model: a golden file from
+    /// scripts/assistant_golden.py.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["source", "mtp"])]
+    assistant: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -177,7 +181,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if model.files().facts.is_encoder() {
         return run_encoder(args, &model, golden);
     }
-    if args.mtp {
+    if args.mtp || args.assistant.is_some() {
         return run_mtp(args, &model, golden);
     }
     let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
@@ -205,18 +209,29 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
 
-/// Compares the layer for multi-token prediction.
+/// Compares the layer for multi-token prediction, or an assistant.
 fn run_mtp(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
     let golden = MtpGolden::read(golden, args.against.precision(), &sizes(model));
     let golden = golden.map_err(|error| Error::call(error.to_string()))?;
     let options = loading::options_for_measuring(&args.device)?;
-    let options = RunOptions { output_rows: OUTPUT_ROWS, drafts: Drafts::Mtp, ..options };
+    let assistant = args.assistant.as_ref().map(|name| loading::open(name, &args.model.arch)).transpose()?;
+    let drafts = assistant.clone().map_or(Drafts::Mtp, Drafts::Model);
+    let options = RunOptions { output_rows: OUTPUT_ROWS, drafts, ..options };
     let (bar, watch) = loading::watch(args.device.show.show());
     let (mut runner, graph, numerics) = model.plan(options)?.load_mtp_layer(watch)?;
     bar.finish_and_clear();
-    let files = model.files().draft(&ModelLimits::DEFAULT)?;
-    let numbers = |name: &str| files.weights.numbers(name);
-    let bound = ErrorBound::new(args.against.precision(), &graph, &numerics, true, numbers)?;
+    let bound = match &assistant {
+        None => {
+            let files = model.files().draft(&ModelLimits::DEFAULT)?;
+            let numbers = |name: &str| files.weights.numbers(name);
+            ErrorBound::new(args.against.precision(), &graph, &numerics, true, numbers)?
+        }
+        Some(own) => {
+            let files = AssistantFiles::new(own.files(), model.files())?;
+            let numbers = |name: &str| files.numbers(name);
+            ErrorBound::new(args.against.precision(), &graph, &numerics, true, numbers)?
+        }
+    };
     let MtpVerdict { passed, bound, prompts } = verify_mtp(&mut *runner, &golden, &bound)?;
     if args.json {
         print_json(&json!({

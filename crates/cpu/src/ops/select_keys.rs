@@ -7,15 +7,19 @@
 //! selected: all above it, and of those equal to it the first ones
 //! ```
 //! Nothing is fused and all sums are in order, so all tables select the same positions, whatever else a step has. A row
-//! is one piece of work. Bytes moved: the keys of the positions seen, once for each row.
+//! is one piece of work. In a step of few rows, scores are computed first, in pieces of 128 positions, and each row chooses
+//! then: by the same sums. Bytes moved: the keys of the positions seen, once for each row.
+
+use std::ops::Range;
 
 use girih_graph::{Graph, SELECTION_POSITIONS, Span, ValueId, select};
 
-use super::executor::Executor;
+use super::executor::{Executor, StepRows};
 use crate::bound::{BoundOp, OpScratch};
-use crate::kernels::CpuKernel;
 use crate::kernels::attend::KEY_TILE;
+use crate::kernels::{CpuKernel, Table};
 use crate::pool::Grid;
+use crate::state::StateTensor;
 
 /// `scores` = those of a tile of decoded keys, `[dim][KEY_TILE]`. Bytes: the tile, from L1 for each head.
 pub struct ScoreTile<'a> {
@@ -44,6 +48,47 @@ impl CpuKernel for ScoreTile<'_> {
     }
 }
 
+/// The number of rows up to which the scores of a row are pieces of work of their own.
+const FEW_ROWS: usize = 8;
+
+/// The positions of such a piece.
+const PIECE_POSITIONS: usize = 4 * KEY_TILE;
+
+/// What the scores of a row are computed of.
+struct Scorer<'a> {
+    rows: StepRows<'a>,
+    q: &'a [f32],
+    weights: &'a [f32],
+    keys: &'a StateTensor,
+    heads: usize,
+    size: usize,
+    table: &'a Table,
+}
+
+impl Scorer<'_> {
+    /// The positions that a row sees.
+    fn seen(&self, row: usize) -> Range<usize> {
+        let origin = &self.rows.origins[row];
+        self.rows.sequences[origin.sequence as usize].sees(Span::Full, origin.position as usize)
+    }
+
+    /// Fills `scores`, of positions from `first` on, which begins a tile, with those of a row. `decoded` is room for a
+    /// tile of keys.
+    fn fill(&self, row: usize, first: usize, scores: &mut [f32], decoded: &mut [f32]) {
+        let format = self.keys.format();
+        let tile_bytes = format.bytes(KEY_TILE, self.size);
+        let blocks = self.rows.blocks(row);
+        let q = &self.q[row * self.heads * self.size..][..self.heads * self.size];
+        let weights = &self.weights[row * self.heads..][..self.heads];
+        for (index, scores) in (first / KEY_TILE..).zip(scores.chunks_mut(KEY_TILE)) {
+            let (block, part) = (index / PER_BLOCK, index % PER_BLOCK);
+            let stored = &self.keys.head(blocks, 0, block)[part * tile_bytes..][..tile_bytes];
+            (self.table.attend.widen_keys)(format, stored, decoded);
+            self.table.run(ScoreTile { q, weights, keys: decoded, scores });
+        }
+    }
+}
+
 /// Selects `best` positions for each row.
 pub(crate) fn bind(graph: &Graph, best: usize, [q, weights, keys]: [ValueId; 3], y: ValueId) -> BoundOp {
     let (key, context) = (graph.value(keys).shape, graph.key.context as usize);
@@ -53,26 +98,33 @@ pub(crate) fn bind(graph: &Graph, best: usize, [q, weights, keys]: [ValueId; 3],
         let numbers = step.values.stride(y);
         let keys = step.state.tensor(step.values.state(keys));
         let (y, [q, weights]) = step.values.split(y, [q, weights]);
-        let rows = step.rows;
-        let Executor { table, pool, locals, .. } = &mut step.executor;
-        let table = *table;
-        let format = keys.format();
-        let tile_bytes = format.bytes(KEY_TILE, size);
+        let Executor { table, pool, locals, partials, .. } = &mut step.executor;
+        let scorer = Scorer { rows: step.rows, q, weights, keys, heads, size, table };
+        let count = y.len() / numbers.max(1);
+        let few = (count <= FEW_ROWS).then(|| &mut partials[..count * tiles]);
+        let scored: Option<&[f32]> = few.map(|scores| {
+            let grid = Grid { width: tiles, row_step: 1, column_step: PIECE_POSITIONS };
+            pool.tiles(locals, scores, grid, |tile, scratch| {
+                for row in tile.rows() {
+                    let (first, end) = (tile.columns().start, scorer.seen(row).end.min(tile.columns().end));
+                    let scores = &mut tile.row(row)[..end.saturating_sub(first)];
+                    scorer.fill(row, first, scores, &mut scratch[..size * KEY_TILE]);
+                }
+            });
+            &*scores
+        });
         pool.tiles(locals, y, Grid { width: numbers, row_step: 1, column_step: numbers }, |tile, scratch| {
             let (decoded, scratch) = scratch.split_at_mut(size * KEY_TILE);
-            let (scores, ranked) = scratch.split_at_mut(tiles);
+            let (own, ranked) = scratch.split_at_mut(tiles);
             for row in tile.rows() {
-                let sequence = &rows.sequences[rows.origins[row].sequence as usize];
-                let seen = sequence.sees(Span::Full, rows.origins[row].position as usize);
-                let blocks = rows.blocks(row);
-                let q = &q[row * heads * size..][..heads * size];
-                let weights = &weights[row * heads..][..heads];
-                for (index, scores) in scores[..seen.end].chunks_mut(KEY_TILE).enumerate() {
-                    let (block, part) = (index / PER_BLOCK, index % PER_BLOCK);
-                    let stored = &keys.head(blocks, 0, block)[part * tile_bytes..][..tile_bytes];
-                    (table.attend.widen_keys)(format, stored, decoded);
-                    table.run(ScoreTile { q, weights, keys: decoded, scores });
-                }
+                let seen = scorer.seen(row);
+                let scores = match scored {
+                    Some(scored) => &scored[row * tiles..][..tiles],
+                    None => {
+                        scorer.fill(row, 0, &mut own[..seen.end], decoded);
+                        &*own
+                    }
+                };
                 let selection = tile.row(row);
                 selection.fill(0.0);
                 take(&scores[seen.clone()], seen.start, best, &mut ranked[..seen.len()], selection);
@@ -80,7 +132,8 @@ pub(crate) fn bind(graph: &Graph, best: usize, [q, weights, keys]: [ValueId; 3],
         });
     });
     let local = size * KEY_TILE + 2 * tiles;
-    BoundOp { scratch: OpScratch { local, ..OpScratch::default() }, ..run }
+    let partials = FEW_ROWS.min(graph.key.rows as usize) * tiles;
+    BoundOp { scratch: OpScratch { local, partials, ..OpScratch::default() }, ..run }
 }
 
 /// Tiles of keys in a block of state.

@@ -26,6 +26,7 @@ mod paths;
 mod product_types;
 mod recurrences;
 mod row_kernels;
+mod row_tables;
 mod row_timing;
 mod rows;
 mod short_conv;

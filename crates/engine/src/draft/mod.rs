@@ -31,7 +31,7 @@ pub enum DraftSource {
     PromptLookup,
     /// With a model that all requests share.
     Model(Arc<Mutex<DraftModel>>),
-    /// With the model's own layers that predict further tokens.
+    /// With layers that read the model's hidden states: its own, or those of an assistant.
     Mtp(Arc<Mutex<MtpModel>>),
 }
 
@@ -41,7 +41,7 @@ impl DraftSource {
         DraftSource::Model(Arc::new(Mutex::new(model)))
     }
 
-    /// Returns the source that drafts with these layers of the model.
+    /// Returns the source that drafts with these layers.
     pub fn mtp(model: MtpModel) -> DraftSource {
         DraftSource::Mtp(Arc::new(Mutex::new(model)))
     }
@@ -58,11 +58,11 @@ impl DraftSource {
         }
     }
 
-    /// The name of the model's value whose rows the drafters read.
-    pub(crate) fn reads(&self) -> Option<String> {
+    /// The names of the model's values whose rows the drafters read.
+    pub(crate) fn reads(&self) -> Option<Vec<String>> {
         match self {
             DraftSource::PromptLookup | DraftSource::Model(_) => None,
-            DraftSource::Mtp(model) => Some(lock(model).reads().to_owned()),
+            DraftSource::Mtp(model) => Some(lock(model).reads().to_vec()),
         }
     }
 

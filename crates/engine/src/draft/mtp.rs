@@ -8,13 +8,17 @@
 //! tokens, it goes on there; else its sequence begins at the first position that has one. Its rows then attend to
 //! fewer positions, at distances that stay as they are, so a draft is less often right, and no reply changes. To run
 //! the model again for these rows would cost the time that the prefix cache saves.
+//!
+//! An assistant ([`InputSpec::OWN_HIDDEN`]) reads keys and values of the model as well, and has none of its own: each
+//! further token of a draft is predicted by the same row again, from the program's hidden state before.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{InputKind, InputSpec, Outputs, Runner};
+use girih_graph::{InputSpec, Outputs, Runner};
 
 use super::rows_watch::RowsWatch;
 use super::shared::{DraftNotes, DrafterId, choose, lock, room, with_known_bias};
@@ -34,8 +38,9 @@ const WAITING_ROWS: usize = 64;
 /// The names of the values that hold hidden states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenNames {
-    /// In the model's programs: what this program reads.
-    pub model: String,
+    /// In the model's programs: what this program reads, for each of its inputs of hidden states but
+    /// [`InputSpec::OWN_HIDDEN`].
+    pub model: Vec<String>,
     /// In this program: what its next row reads.
     pub own: String,
 }
@@ -47,8 +52,7 @@ pub struct MtpModel {
     runner: CachedRunner,
     limits: EngineLimits,
     names: HiddenNames,
-    /// The number of values in a row of hidden states.
-    width: usize,
+    rows: HiddenWidths,
     /// The time of a drafted token, in steps of the model.
     cost: f32,
     /// The sequences of requests, the one used last at the end.
@@ -84,11 +88,7 @@ impl MtpModel {
         note: impl Fn(String) + Send + 'static,
     ) -> Result<MtpModel> {
         check(&*runner, &limits)?;
-        let width = runner.inputs().iter().find_map(|input| match input.kind {
-            InputKind::Rows { width } if input.name == InputSpec::HIDDEN => Some(width),
-            _ => None,
-        });
-        let width = width.ok_or_else(|| {
+        let rows = HiddenWidths::of(runner.inputs()).ok_or_else(|| {
             Error::with_kind(
                 ErrorKind::Refused,
                 "the loaded programs read no hidden states; load a drafter that does",
@@ -98,7 +98,7 @@ impl MtpModel {
             runner: CachedRunner::new(runner)?,
             limits,
             names,
-            width,
+            rows,
             cost: relative_cost.max(0.0),
             sequences: Vec::new(),
             next: 0,
@@ -107,14 +107,14 @@ impl MtpModel {
         })
     }
 
-    /// The name of the model's value that the program reads.
-    pub(crate) fn reads(&self) -> &str {
+    /// The names of the model's values that the program reads.
+    pub(crate) fn reads(&self) -> &[String] {
         &self.names.model
     }
 
     /// Measures the time of a drafted token, beside a step of the model that takes `step`.
     pub(super) fn measure(&mut self, step: Duration) -> Result<f32> {
-        let own = measured(&mut self.runner, 1, Some(&self.names.own))?.one_row();
+        let own = measured(&mut self.runner, 1, Some(std::slice::from_ref(&self.names.own)))?.one_row();
         self.cost = own.map_or(self.cost, |own| (own.as_secs_f64() / step.as_secs_f64()) as f32);
         Ok(self.cost)
     }
@@ -178,10 +178,18 @@ impl MtpModel {
             if chosen.is_none() || tokens.len() == known + count {
                 break;
             }
+            if self.rows.own.is_some() {
+                self.runner
+                    .cache
+                    .rewind(sequence, own - 1, &[])
+                    .ok_or_else(|| Error::new("the last row cannot be run again; this is a bug in girih"))?;
+            }
             let last = [tokens[tokens.len() - 1]];
-            let content = StepContent::default();
-            hidden = self.step(sequence, &last, &hidden, content, Outputs::Last)?;
+            let row = self.rows.next(hidden, waiting.last(self.rows.model));
+            hidden = self.step(sequence, &last, &row, StepContent::default(), Outputs::Last)?;
         }
+        // A row that took the place of the last one has another key.
+        let own = own - u32::from(self.rows.own.is_some());
         if self.runner.cache.rewind(sequence, own, &[]).is_none() {
             self.runner.cache.discard(sequence);
             self.sequences.retain(|owned| owned.id != sequence);
@@ -204,14 +212,15 @@ impl MtpModel {
         let mut hidden = Vec::new();
         while next < end {
             let count = (end - next).min(self.limits.chunk);
-            let rows = &waiting.values[(next - waiting.first) as usize * self.width..];
-            let rows = &rows[..count as usize * self.width];
+            let width = self.rows.model;
+            let rows = &waiting.values[(next - waiting.first) as usize * width..];
+            let rows = self.rows.of_model(&rows[..count as usize * width]);
             let after = &tokens[next as usize + 1..][..count as usize];
             let first_key = (next == first).then(|| drafter.first_key(first, tokens));
             let content = StepContent::of_first_key(first_key);
             next += count;
             let outputs = if has_output && next == end { Outputs::Last } else { Outputs::None };
-            hidden = self.step(sequence, after, rows, content, outputs)?;
+            hidden = self.step(sequence, after, &rows, content, outputs)?;
         }
         Ok((sequence, hidden))
     }
@@ -277,17 +286,56 @@ impl MtpModel {
         if outputs == Outputs::None {
             return self.runner.run_one(step, &mut Unwatched).map(|()| Vec::new());
         }
-        let mut watch = RowsWatch::new(self.names.own.clone());
+        let mut watch = RowsWatch::new(vec![self.names.own.clone()]);
         self.runner.run_one(step, &mut watch)?;
-        let last = watch.values.len().checked_sub(self.width);
+        let mut rows = watch.into_rows();
+        let last = rows.len().checked_sub(self.rows.own.unwrap_or(self.rows.model));
         let last = last.ok_or_else(|| Error::new("the backend does not report its hidden states"))?;
-        Ok(watch.values.split_off(last))
+        Ok(rows.split_off(last))
     }
 
     /// Ends the sequence of a drafter; what it has run stays in the prefix cache.
     fn end(&mut self, id: DrafterId) {
         if let Some(index) = self.sequences.iter().position(|owned| owned.owner == id) {
             self.runner.cache.end(self.sequences.remove(index).id);
+        }
+    }
+}
+
+/// The widths of rows of hidden states.
+#[derive(Clone, Copy, Debug)]
+struct HiddenWidths {
+    /// Of the values that the program reads of the model.
+    model: usize,
+    /// Of the first ones of these, before which the program's inputs have no other.
+    first: usize,
+    /// Of the program's own, if it reads these beside the model's: then its rows lie behind the first ones of the model.
+    /// Without, they take the place of the model's.
+    own: Option<usize>,
+}
+
+impl HiddenWidths {
+    /// Those of a program with these inputs; `None` if it reads no hidden states.
+    fn of(inputs: &[InputSpec]) -> Option<HiddenWidths> {
+        let width = |name: &str| inputs.iter().find(|input| input.name == name)?.hidden_width();
+        let all: usize = inputs.iter().filter_map(InputSpec::hidden_width).sum();
+        let own = width(InputSpec::OWN_HIDDEN);
+        Some(HiddenWidths { model: all - own.unwrap_or(0), first: width(InputSpec::HIDDEN)?, own })
+    }
+
+    /// Rows of the model as the program reads them.
+    fn of_model<'a>(&self, rows: &'a [f32]) -> Cow<'a, [f32]> {
+        let Some(own) = self.own else { return Cow::Borrowed(rows) };
+        let row = |row: &[f32]| [&row[..self.first], &vec![0.0; own], &row[self.first..]].concat();
+        Cow::Owned(rows.chunks_exact(self.model.max(1)).flat_map(row).collect())
+    }
+
+    /// The row after one with these hidden states of the program's, for which the model has none; `last` is the last one
+    /// of the model.
+    fn next(&self, own: Vec<f32>, last: &[f32]) -> Vec<f32> {
+        match self.own {
+            None => own,
+            Some(_) => [vec![0.0; self.first], own, last[self.first..].to_vec()].concat(),
         }
     }
 }
@@ -352,6 +400,11 @@ impl WaitingRows {
         self.count += count;
     }
 
+    /// The last one; there must be one.
+    fn last(&self, width: usize) -> &[f32] {
+        &self.values[self.values.len() - width..]
+    }
+
     /// Leaves the last one.
     fn keep_last(&mut self, width: usize) {
         self.values.drain(..self.count.saturating_sub(1) as usize * width);
@@ -404,7 +457,7 @@ impl Drafter for MtpDrafter {
         }
         let PlannedDraft { count, .. } = planned;
         let draft = model.draft(&self.owner, query, &self.waiting, count);
-        self.waiting.keep_last(model.width);
+        self.waiting.keep_last(model.rows.model);
         self.trials.record(&query, planned, &draft, model.drafting_since.elapsed());
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
@@ -419,7 +472,7 @@ impl Drafter for MtpDrafter {
     fn read(&mut self, rows: HiddenRows<'_>) {
         self.note_tokens(rows.tokens.len());
         let mut model = lock(&self.model);
-        if rows.width != model.width {
+        if rows.width != model.rows.model {
             return;
         }
         // The token after each row is known.

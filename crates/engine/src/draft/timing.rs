@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{InputKind, InputSpec, Outputs, Watch};
+use girih_graph::{InputSpec, Outputs, Watch};
 
 use super::rows_watch::RowsWatch;
 use crate::cached_runner::{CachedRunner, StepTokens};
@@ -19,11 +19,15 @@ const BUDGET: Duration = Duration::from_millis(250);
 /// A step of each number of rows is timed at most this often; the shortest time counts.
 const REPEATS: u32 = 5;
 
-/// Times steps of `most` rows at most that report the value `watched`, if one is named. The sequences that it runs are
+/// Times steps of `most` rows at most that report the values `watched`, if they are named. The sequences that it runs are
 /// discarded.
-pub(crate) fn measured(runner: &mut CachedRunner, most: u32, watched: Option<&str>) -> Result<StepCosts> {
+pub(crate) fn measured(
+    runner: &mut CachedRunner,
+    most: u32,
+    watched: Option<&[String]>,
+) -> Result<StepCosts> {
     let timed = |runner: &mut CachedRunner, rows| match watched {
-        Some(name) => timed(runner, rows, &mut RowsWatch::new(name.to_owned())),
+        Some(names) => timed(runner, rows, &mut RowsWatch::new(names.to_vec())),
         None => timed(runner, rows, &mut Unwatched),
     };
     let begun = Instant::now();
@@ -49,11 +53,8 @@ pub(crate) fn measured(runner: &mut CachedRunner, most: u32, watched: Option<&st
 
 /// The time of a step of this number of rows of one new sequence, all of them output rows.
 fn timed(runner: &mut CachedRunner, rows: u32, watch: &mut dyn Watch) -> Result<Duration> {
-    let width = runner.inner().inputs().iter().find_map(|input| match input.kind {
-        InputKind::Rows { width } if input.name == InputSpec::HIDDEN => Some(width),
-        _ => None,
-    });
-    let hidden = vec![1.0; width.unwrap_or_default() * rows as usize];
+    let width: usize = runner.inner().inputs().iter().filter_map(InputSpec::hidden_width).sum();
+    let hidden = vec![1.0; width * rows as usize];
     let tokens = vec![0; rows as usize];
     let (sequence, _) = runner.cache.begin(&[]);
     let begun = Instant::now();

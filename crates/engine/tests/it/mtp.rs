@@ -40,7 +40,9 @@ struct Predictor {
     key: Key,
     groups: [StateGroup; 1],
     blocks: [u32; 1],
-    inputs: [InputSpec; 2],
+    inputs: Vec<InputSpec>,
+    /// Whether it reads its own hidden states apart, and the model's hidden states twice: as these, and as keys.
+    is_assistant: bool,
     slots: Slots,
     output: HostRows,
     seen: Seen,
@@ -54,17 +56,23 @@ fn hash(tokens: &[u32]) -> u64 {
 }
 
 impl Predictor {
-    fn new(key: Key, seen: &Seen) -> Predictor {
+    fn new(key: Key, seen: &Seen, is_assistant: bool) -> Predictor {
         let input = |name: &str, kind| InputSpec { name: name.to_owned(), kind };
         let blocks = cache::blocks(Span::Full, &key);
+        let names: &[&str] = match is_assistant {
+            true => &[InputSpec::HIDDEN, InputSpec::OWN_HIDDEN, "hidden.keys"],
+            false => &[InputSpec::HIDDEN],
+        };
+        let hidden = names.iter().map(|name| input(name, InputKind::Rows { width: HIDDEN_WIDTH }));
+        let inputs =
+            std::iter::once(input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY })).chain(hidden);
+        let inputs = inputs.collect();
         Predictor {
             key,
             groups: [StateGroup { name: "full".to_owned(), kind: SPANS[0] }],
             blocks: [blocks],
-            inputs: [
-                input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY }),
-                input(InputSpec::HIDDEN, InputKind::Rows { width: HIDDEN_WIDTH }),
-            ],
+            inputs,
+            is_assistant,
             slots: Slots(vec![[0; BLOCK_POSITIONS]; blocks as usize]),
             output: HostRows::of_width(VOCABULARY),
             seen: seen.clone(),
@@ -86,6 +94,28 @@ impl Predictor {
         let (block, at) = slot(position);
         self.slots.0[block][at] = hash(&tokens);
         tokens
+    }
+
+    /// As [`Predictor::row`], of a row after the first one of a draft, which takes the place of that: the program's own
+    /// tokens continue those of the model that the first one had.
+    fn again(
+        &mut self,
+        sequence: &Sequence<'_>,
+        position: usize,
+        token: u32,
+        own: &[f32],
+        keys: &[f32],
+    ) -> Vec<u32> {
+        let tokens = |row: &[f32]| -> Vec<u32> {
+            row[1..][..row[0] as usize].iter().map(|token| *token as u32).collect()
+        };
+        let (mut own, keys) = (tokens(own), tokens(keys));
+        assert!(own.len() > keys.len() && own.starts_with(&keys), "a row of other keys is run again");
+        let (block, at) = (sequence.blocks[0][position / BLOCK_POSITIONS], position % BLOCK_POSITIONS);
+        // A row of a reply that is run after this one would find this.
+        self.slots.0[block.0 as usize][at] = 1;
+        own.push(token);
+        own
     }
 }
 
@@ -119,8 +149,13 @@ impl Runner for Predictor {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let [Input::Ids(tokens), Input::Rows(hidden)] = *step.inputs else {
-            panic!("the engine passes tokens and hidden states")
+        let (tokens, hidden, apart) = match *step.inputs {
+            [Input::Ids(tokens), Input::Rows(hidden)] if !self.is_assistant => (tokens, hidden, None),
+            [Input::Ids(tokens), Input::Rows(hidden), Input::Rows(own), Input::Rows(keys)] => {
+                assert_eq!([own.len(), keys.len()], [hidden.len(); 2]);
+                (tokens, hidden, Some((own, keys)))
+            }
+            _ => panic!("the engine passes tokens and hidden states"),
         };
         let [sequence] = step.sequences else { panic!("drafters run one after the other") };
         assert_eq!((sequence.rows.start, sequence.rows.end as usize), (0, tokens.len()));
@@ -135,7 +170,19 @@ impl Runner for Predictor {
         }
         let (mut logits, mut rows) = (Vec::new(), Vec::new());
         for (index, (token, hidden)) in tokens.iter().zip(hidden.chunks_exact(HIDDEN_WIDTH)).enumerate() {
-            let tokens = self.row(sequence, sequence.position as usize + index, *token, hidden);
+            let position = sequence.position as usize + index;
+            let apart = apart
+                .map(|(own, keys)| [own, keys].map(|rows| &rows[index * HIDDEN_WIDTH..][..HIDDEN_WIDTH]));
+            let tokens = match apart {
+                Some([own, keys]) if hidden.iter().all(|number| *number == 0.0) => {
+                    self.again(sequence, position, *token, own, keys)
+                }
+                Some([own, keys]) => {
+                    assert!(own.iter().all(|number| *number == 0.0) && keys == hidden);
+                    self.row(sequence, position, *token, hidden)
+                }
+                None => self.row(sequence, position, *token, hidden),
+            };
             if sequence.output_rows().contains(&index) {
                 let mut row = oracle::logits(&tokens);
                 if self.seen.is_wrong.get() {
@@ -190,13 +237,20 @@ type Notes = Arc<Mutex<Vec<String>>>;
 
 /// A predictor for this number of sequences and positions, in chunks of 40 rows.
 fn source(sequences: u32, context: u32) -> (DraftSource, Seen, Notes) {
+    source_of(sequences, context, false)
+}
+
+/// As [`source`], or an assistant.
+fn source_of(sequences: u32, context: u32, is_assistant: bool) -> (DraftSource, Seen, Notes) {
     let (seen, notes) = (Seen::default(), Notes::default());
     let key = Key { rows: 40, sequences, context, output_rows: sequences, ..oracle::key() };
     let limits = EngineLimits { sequences, ..EngineLimits::new(context, 40) };
-    let names = HiddenNames { model: HIDDEN.to_owned(), own: HIDDEN.to_owned() };
+    let model = vec![HIDDEN.to_owned(); if is_assistant { 2 } else { 1 }];
+    let names = HiddenNames { model, own: HIDDEN.to_owned() };
     let told = Arc::clone(&notes);
     let note = move |sentence| told.lock().unwrap().push(sentence);
-    let model = MtpModel::new(Box::new(Predictor::new(key, &seen)), limits, 0.1, names, note).unwrap();
+    let model =
+        MtpModel::new(Box::new(Predictor::new(key, &seen, is_assistant)), limits, 0.1, names, note).unwrap();
     (DraftSource::mtp(model), seen, notes)
 }
 
@@ -240,9 +294,10 @@ fn drafts_from_hidden_states_change_no_reply_whatever_the_chunk_and_the_batch() 
         let alone = |ask: &TokenRequest| replies(&mut engine(1, 100).0, std::slice::from_ref(ask));
         let expected: Vec<Reply> = requests.iter().flat_map(alone).collect();
         // The second program has state for two requests only, the third one for few positions.
-        for (sequences, context) in [(count as u32, CONTEXT), (2, CONTEXT), (count as u32, 96)] {
+        let sizes = [(count as u32, CONTEXT, false), (2, CONTEXT, true), (count as u32, 96, false)];
+        for (sequences, context, is_assistant) in sizes {
             let (mut drafting, _) = engine(count as u32, chunk);
-            let (source, seen, notes) = source(sequences, context);
+            let (source, seen, notes) = source_of(sequences, context, is_assistant);
             drafting.set_drafts(source, MAX);
             // Twice: prompts that the prefix cache has give no hidden states.
             for _ in 0..2 {
@@ -257,11 +312,12 @@ fn drafts_from_hidden_states_change_no_reply_whatever_the_chunk_and_the_batch() 
 
 #[test]
 fn a_predictor_that_knows_the_model_is_always_right() {
-    for (temperature, chunk) in [(0.0, 100), (1.0, 100), (1.0, 17)] {
+    let cases = [(0.0, 100, false), (1.0, 100, false), (1.0, 17, false), (0.0, 100, true), (1.0, 17, true)];
+    for (temperature, chunk, is_assistant) in cases {
         let sampling = Sampling { temperature, seed: 5, presence_penalty: 0.3, ..Sampling::default() };
         let ask = TokenRequest { sampling, replied: 7, ..request(&prompt(2, 130), 120) };
         let (mut drafting, _) = engine(1, chunk);
-        let (source, seen, _) = source(1, CONTEXT);
+        let (source, seen, _) = source_of(1, CONTEXT, is_assistant);
         drafting.set_drafts(source, MAX);
         let replies = replies(&mut drafting, &[ask]);
         let (drafted, accepted) = counts(&replies);
@@ -403,7 +459,7 @@ fn a_cancelled_request_gives_its_state_back() {
 
 #[test]
 fn a_program_without_hidden_states_is_refused() {
-    let names = HiddenNames { model: HIDDEN.to_owned(), own: HIDDEN.to_owned() };
+    let names = HiddenNames { model: vec![HIDDEN.to_owned()], own: HIDDEN.to_owned() };
     let runner = Box::new(Oracle::new(oracle::key(), &oracle::BLOCKS, &Watched::default()));
     let refused = MtpModel::new(runner, EngineLimits::new(CONTEXT, 40), 0.1, names, |_| {});
     assert!(refused.err().unwrap().to_string().starts_with("the loaded programs read no hidden states"));

@@ -1,4 +1,4 @@
-//! Drafts of a model's own layer for multi-token prediction change no reply.
+//! Drafts of a model's own layer for multi-token prediction, and of an assistant, change no reply.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ fn fixture(name: &str) -> Model {
     Model::open(path.to_str().unwrap()).unwrap()
 }
 
-fn engine(drafts: Drafts, threads: usize, sequences: u32, chunk: u32) -> Engine {
+fn engine(model: &str, drafts: Drafts, threads: usize, sequences: u32, chunk: u32) -> Engine {
     let backend = backend(backends()[0].name).unwrap().with_threads(Some(threads));
     let options = RunOptions {
         backend,
@@ -23,14 +23,14 @@ fn engine(drafts: Drafts, threads: usize, sequences: u32, chunk: u32) -> Engine 
         draft_max: 6,
         ..RunOptions::default()
     };
-    fixture("qwen3_5_mtp").plan(options).unwrap().load(|_| {}).unwrap()
+    fixture(model).plan(options).unwrap().load(|_| {}).unwrap()
 }
 
 /// A request whose next token is nearly always one of `choices`, so that random weights often agree with random
 /// weights.
 fn request(number: u64, choices: u32) -> TokenRequest {
     let mut random = Random(number);
-    let tokens = (0..20 + 17 * number).map(|_| random.below(256) as u32).collect();
+    let tokens = (0..20 + 17 * number).map(|_| random.below(96) as u32).collect();
     let bias = (0..choices).map(|choice| (7 + 31 * choice, 60.0)).collect();
     let temperature = if number.is_multiple_of(2) { 0.0 } else { 1.0 };
     let sampling = Sampling { bias, temperature, seed: number, ..Sampling::greedy() };
@@ -66,14 +66,38 @@ fn replies(engine: &mut Engine, requests: &[TokenRequest]) -> (Vec<Bits>, [u32; 
 
 #[test]
 fn replies_have_the_same_bits_whatever_drafts_and_beside_whom() {
+    check_replies("qwen3_5_mtp", &Drafts::Mtp);
+}
+
+#[test]
+fn replies_have_the_same_bits_with_an_assistant() {
+    check_replies("gemma4", &Drafts::Model(fixture("gemma4_assistant")));
+}
+
+#[test]
+fn an_assistant_drafts_only_for_its_model() {
+    let refused = |model: &Model, drafts| {
+        let error = model.plan(RunOptions { drafts, ..RunOptions::default() }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        error.to_string()
+    };
+    let assistant = || Drafts::Model(fixture("gemma4_assistant"));
+    let sentence = refused(&fixture("gemma4_assistant"), Drafts::Off);
+    assert!(sentence.contains("only drafts for another one; give it with --draft"), "{sentence}");
+    let sentence = refused(&fixture("qwen3"), assistant());
+    assert!(sentence.contains("the assistant is of a model with a"), "{sentence}");
+}
+
+/// Compares replies with and without drafts.
+fn check_replies(model: &str, drafts: &Drafts) {
     let requests: Vec<TokenRequest> = (0..6).map(|number| request(number, 1 + number as u32 % 3)).collect();
-    let mut plain = engine(Drafts::Off, 1, 1, 256);
+    let mut plain = engine(model, Drafts::Off, 1, 1, 256);
     let expected: Vec<Bits> =
         requests.iter().flat_map(|ask| replies(&mut plain, std::slice::from_ref(ask)).0).collect();
     // How many tokens are drafted depends on measured times.
     let (mut drafted, mut accepted) = (0, 0);
     for (threads, sequences, chunk) in [(1, 1, 256), (2, 1, 9), (2, 3, 256), (1, 6, 31)] {
-        let mut drafting = engine(Drafts::Mtp, threads, sequences, chunk);
+        let mut drafting = engine(model, drafts.clone(), threads, sequences, chunk);
         // The second time, the prefix cache has most of the prompts.
         for round in 0..2 {
             let (got, counts) = replies(&mut drafting, &requests);

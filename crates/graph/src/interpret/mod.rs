@@ -70,7 +70,7 @@ impl Backend for Interpreter {
             state: PositionMajor::plan(graph, blocks),
             scratch: graph.values.iter().filter(|v| v.role == Role::Scratch).map(bytes).sum(),
             output: HostRows::plan(graph),
-            staging: 0,
+            ..PoolBytes::default()
         })
     }
 

@@ -400,7 +400,7 @@ fn loads_of_faulty_graphs_are_refused() {
 
 #[test]
 fn a_device_with_too_little_memory_is_refused_with_the_arithmetic() {
-    let bytes = PoolBytes { weights: 700, state: 250, scratch: 0, output: 50, staging: 1 };
+    let bytes = PoolBytes { weights: 700, state: 250, scratch: 0, output: 50, staging: 1, in_file: 7 };
     let with = |free| Null { device: Some(DevicePool { bytes, free }), ..null() };
     let loaded = load(with(1001), &NoWeights, MAX_KEY, &BLOCKS, build);
     assert!(loaded.is_ok_and(|runner| runner.plan().device.is_some_and(|device| device.bytes == bytes)));

@@ -33,6 +33,17 @@ pub struct Facts {
     /// The residual streams, if there are several.
     #[serde(flatten)]
     pub streams: Option<StreamsFacts>,
+    /// The model that it drafts for, if it is an assistant.
+    #[serde(flatten)]
+    pub assistant: Option<AssistantFacts>,
+}
+
+/// What an assistant needs of the model that it drafts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AssistantFacts {
+    /// That model's hidden size.
+    #[serde(rename = "assistant_of_width")]
+    pub width: usize,
 }
 
 impl Facts {
@@ -309,6 +320,9 @@ pub struct ValuesFacts {
     /// The earlier layer whose keys and values are read, instead of own ones.
     #[serde(rename = "kv_of_layer", skip_serializing_if = "Option::is_none")]
     pub of_layer: Option<usize>,
+    /// Whether those of another model are read: of its last layer of this kind that has some.
+    #[serde(rename = "kv_of_model", skip_serializing_if = "is_false")]
+    pub of_model: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

@@ -64,6 +64,7 @@ pub(crate) fn fill(
         head: arch.head.as_ref().map(|head| fill.head(head)).transpose()?,
         pooling: fill.pooling()?,
         streams: fill.streams()?,
+        assistant: fill.assistant()?,
     })
 }
 
@@ -461,7 +462,7 @@ impl Fill<'_> {
                 return Ok(None);
             }
         }
-        if weight != has("k") && self.kv_of_layer(layer)?.is_none() {
+        if weight != has("k") && self.kv_of_layer(layer)?.is_none() && self.arch.assistant.is_none() {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
@@ -561,6 +562,10 @@ impl Fill<'_> {
             }
             SpanSchema::Window(field) => {
                 match (self.size_of_layer("mixer.span.window", field, layer)?, self.config.default(field)) {
+                    // An assistant's rows are those of the position after.
+                    (Some(window), _) if self.arch.assistant.is_some() => {
+                        Ok(Span::Window((window as u32).saturating_add(1)))
+                    }
                     (Some(window), _) => Ok(Span::Window(window as u32)),
                     (None, Some(DefaultValue::Word(word))) if word == "full" => Ok(Span::Full),
                     (None, _) => Err(self.missing("mixer.span.window", field)),

@@ -1,7 +1,9 @@
 //! Facts of several residual streams, and the cutoff of gates that such models have.
 
+use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_tensor::{Error, Result, reference};
 
+use super::config::ModelConfig;
 use super::field::Field;
 use super::fill::Fill;
 use super::streams_facts::StreamsFacts;
@@ -13,7 +15,11 @@ impl Fill<'_> {
         let Some(schema) = &self.arch.streams else { return Ok(None) };
         let scaled = self.config.flag(&schema.scaled)?;
         let scaled = scaled.ok_or_else(|| self.missing("streams.scaled", &schema.scaled))?;
-        let rank = self.size("streams.rank", &schema.rank)?;
+        // A GGUF states it by the matrices.
+        let rank = match self.config.is_gguf() {
+            true => self.stored.rows("layers.0.laurel.in.weight")?,
+            false => self.size("streams.rank", &schema.rank)?,
+        };
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         if rank > width {
             let key = self.config.key(&schema.rank);
@@ -24,6 +30,9 @@ impl Fill<'_> {
 
     /// How many standard deviations above their mean the gates of a layer are cut; `None` if they are not.
     pub(super) fn cutoff(&self, field: &Field, layer: usize) -> Result<Option<f32>> {
+        if let (ModelConfig::Gguf(metadata), Some(key)) = (self.config, &field.gguf) {
+            return self.stated_cutoff(metadata, key, layer);
+        }
         let stated = field.hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
         let (key, value) = stated.ok_or_else(|| self.missing("ffn.sparsity", field))?;
         let value = &self.config.listed(key, value, self.layers)?[layer];
@@ -35,6 +44,26 @@ impl Fill<'_> {
                 Err(Error::new(format!(
                     "config.json's '{key}' lists {value} for layer {layer}; a number from 0 to below 1 is needed"
                 )))
+            }
+        }
+    }
+}
+
+impl Fill<'_> {
+    /// The cutoff that a GGUF lists for a layer, which is −∞ for none.
+    fn stated_cutoff(&self, metadata: &Metadata, key: &str, layer: usize) -> Result<Option<f32>> {
+        let Some(MetadataValue::Array(MetadataArray::F32(list))) = metadata.value(key) else {
+            return Err(Error::new(format!(
+                "GGUF's '{key}' is not a list of numbers, which the model needs"
+            )));
+        };
+        match list.get(layer).filter(|_| list.len() == self.layers) {
+            Some(cutoff) if cutoff.is_finite() => Ok(Some(*cutoff)),
+            Some(cutoff) if *cutoff == f32::NEG_INFINITY => Ok(None),
+            Some(cutoff) => Err(Error::new(format!("GGUF's '{key}' lists {cutoff} for layer {layer}"))),
+            None => {
+                let (count, layers) = (list.len(), self.layers);
+                Err(Error::new(format!("GGUF's '{key}' lists {count} layers; the model has {layers}")))
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use girih_tensor::{Error, Result};
 
-use super::facts::{Ffn, LayerInput, ValuesFacts};
+use super::facts::{AssistantFacts, Ffn, LayerInput, ValuesFacts};
 use super::fill::Fill;
 use super::schema::{DenseSchema, ValuesSchema};
 
@@ -13,6 +13,9 @@ const MAX_MISSING_ROWS: usize = 1 << 16;
 impl Fill<'_> {
     /// The source of the values of a layer. A norm has the epsilon of the layer's other norms.
     pub(super) fn values(&self, schema: &ValuesSchema, layer: usize, epsilon: f32) -> Result<ValuesFacts> {
+        if self.arch.assistant.is_some() {
+            return self.values_of_model();
+        }
         let of_layer = self.kv_of_layer(layer)?;
         let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.weight"));
         let mut are_keys = false;
@@ -27,12 +30,34 @@ impl Fill<'_> {
             }
         }
         let norm = (schema.norm && of_layer.is_none()).then_some(epsilon);
-        Ok(ValuesFacts { norm, are_keys, of_layer })
+        Ok(ValuesFacts { norm, are_keys, of_layer, of_model: false })
+    }
+
+    /// The values of an assistant, all of whose layers share those of its model.
+    fn values_of_model(&self) -> Result<ValuesFacts> {
+        let shared = self.arch.layers.shared_kv.as_ref();
+        let stated = shared.map_or(Ok(None), |field| self.config.count(field))?.unwrap_or(0);
+        if let Some(field) = shared.filter(|_| stated != 0 && stated != self.layers) {
+            let (key, layers) = (self.config.key(field), self.layers);
+            return Err(Error::new(format!(
+                "{key} is {stated}; an assistant, whose layers all share keys and values, needs {layers}"
+            )));
+        }
+        Ok(ValuesFacts { of_model: true, ..ValuesFacts::default() })
+    }
+
+    /// What the model needs of another one, if it drafts for that.
+    pub(super) fn assistant(&self) -> Result<Option<AssistantFacts>> {
+        let Some(schema) = &self.arch.assistant else { return Ok(None) };
+        Ok(Some(AssistantFacts { width: self.size("assistant.width", &schema.width)? }))
     }
 
     /// The layer whose keys and values a layer reads, if it has none of its own.
     pub(super) fn kv_of_layer(&self, layer: usize) -> Result<Option<usize>> {
-        let Some(field) = &self.arch.layers.shared_kv else { return Ok(None) };
+        let Some(field) = self.arch.layers.shared_kv.as_ref().filter(|_| self.arch.assistant.is_none())
+        else {
+            return Ok(None);
+        };
         let shared = self.config.count(field)?.unwrap_or(0);
         let first = self.layers.checked_sub(shared).ok_or_else(|| {
             let (key, layers) = (self.config.key(field), self.layers);

@@ -43,9 +43,9 @@ pub use delta_facts::DeltaRuleFacts;
 pub(crate) use draft_model::as_model;
 pub use draft_schema::HiddenState;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
-    LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts,
-    QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
+    AssistantFacts, AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts,
+    LatentFacts, LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct,
+    PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;
@@ -124,9 +124,7 @@ pub fn find<'a>(known: &[&'a Arch], config: &ModelConfig<'_>) -> Result<&'a Arch
 }
 
 /// Parts of the names of models that draft for another one in a way that girih does not have, and what they read.
-const ASSISTANTS: [(&str, &str); 5] = [
-    ("Gemma4Assistant", "the keys and values"),
-    ("Gemma4UnifiedAssistant", "the keys and values"),
+const ASSISTANTS: [(&str, &str); 3] = [
     ("MuseGlimmerAssistant", "hidden states of several layers"),
     ("Eagle3", "hidden states of several layers"),
     ("EAGLE3", "hidden states of several layers"),
@@ -211,7 +209,7 @@ mod tests {
 
     #[test]
     fn assistants_that_read_more_than_hidden_states_of_the_last_layer_are_refused_by_name() {
-        for name in ["Gemma4AssistantForCausalLM", "MuseGlimmerAssistantModel", "LlamaForCausalLMEagle3"] {
+        for name in ["MuseGlimmerAssistantModel", "LlamaForCausalLMEagle3"] {
             let config = serde_json::json!({ "architectures": [name] });
             let error = find(&known(&[]).unwrap(), &ModelConfig::Hf(&config)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);

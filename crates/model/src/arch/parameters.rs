@@ -148,7 +148,7 @@ impl Arch {
     }
 
     /// The parameters of the head, of pooling and of residual streams.
-    fn of_results(&self) -> [OfModel<'_>; 7] {
+    fn of_results(&self) -> [OfModel<'_>; 8] {
         let head = self.head.as_ref();
         [
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
@@ -168,6 +168,9 @@ impl Arch {
             }),
             ("streams.rank", self.streams.as_ref().map(|streams| &streams.rank), |facts| {
                 Some(FactValue::Size(facts.streams?.rank))
+            }),
+            ("assistant.width", self.assistant.as_ref().map(|assistant| &assistant.width), |facts| {
+                Some(FactValue::Size(facts.assistant?.width))
             }),
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
         ]

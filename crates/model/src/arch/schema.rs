@@ -12,7 +12,7 @@ pub use super::attend_schema::{
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::delta_schema::{DeltaGateAct, DeltaPart, DeltaRuleSchema};
-pub use super::draft_schema::DraftSchema;
+pub use super::draft_schema::{AssistantSchema, DraftSchema};
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
     RoundedSize, SharedExpertSchema,
@@ -62,6 +62,8 @@ pub struct Arch {
     pub pooling: Option<PoolingSchema>,
     /// The layer that predicts the token after the next one, if models have one.
     pub draft: Option<DraftSchema>,
+    /// What models read of the model that they draft for, if they are assistants.
+    pub assistant: Option<AssistantSchema>,
     /// The residual streams of models that have several.
     pub streams: Option<StreamsSchema>,
     /// Keys of `config.json` or GGUF that exclude a model.
@@ -609,7 +611,7 @@ impl Arch {
             .chain(indexed)
             .chain(gguf_listed)
             .chain(last.as_deref())
-            .chain(self.draft.iter().map(|draft| draft.kind.as_str()))
+            .chain(self.draft.iter().flat_map(|draft| draft.kinds.iter().map(String::as_str)))
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();

@@ -29,6 +29,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma3n_vision",
     "gemma4",
     "gemma4_vision",
+    "gemma4_assistant",
     "helium",
     "ernie4_5",
     "ernie4_5_moe",

@@ -28,6 +28,7 @@ impl Assembly<'_> {
         let x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, x);
         let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
+        let q = self.one_position_on(&format!("{at}.q.turned"), attend, q)?;
         let [keys, values] = self.keys_and_values(index, at, attend, x)?;
         let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
@@ -138,8 +139,8 @@ impl Assembly<'_> {
         attend: &AttentionFacts,
         x: ValueId,
     ) -> Result<[ValueId; 2]> {
-        let ValuesFacts { norm, are_keys, of_layer } = attend.values;
-        if let Some(layer) = of_layer {
+        let ValuesFacts { norm, are_keys, of_layer, of_model } = attend.values;
+        if let Some(layer) = of_layer.or(of_model.then_some(index)) {
             return self.keys_and_values.get(&layer).copied().ok_or_else(|| {
                 Error::new(format!("'{at}' needs the keys and values of layer {layer}, which has none"))
             });
@@ -273,7 +274,7 @@ impl Assembly<'_> {
         }
     }
 
-    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
+    pub(super) fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
         let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
         let op = Op::Rope { pairing: rope.pairing, factor: rope.factor };
         Ok(self.graph.same(name, op, &[x, frequencies]))

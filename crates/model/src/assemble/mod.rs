@@ -4,6 +4,7 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod assistant;
 mod delta_rule;
 mod ffn;
 mod indexer;
@@ -68,6 +69,12 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
+    if facts.assistant.is_some() {
+        let name = &facts.name;
+        let sentence =
+            format!("a model of architecture {name} only drafts for another one; give it with --draft");
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
     let mut assembly = Assembly::new(facts, weights, key, options);
     let rows = assembly.input_rows(options.given_rows)?;
     assembly.layers_and_output(rows, key.output)
@@ -85,6 +92,21 @@ pub(crate) fn draft_graph(
 ) -> Result<Graph> {
     let mut assembly = Assembly::new(facts, weights, key, options);
     let rows = assembly.drafting_rows()?;
+    assembly.layers_and_output(rows, key.output)
+}
+
+/// The graph of an assistant of the model `target`, for steps up to `key`.
+///
+/// # Errors
+/// As [`graph`].
+pub(crate) fn assistant_graph(
+    [facts, target]: [&Facts; 2],
+    weights: &dyn WeightTypes,
+    key: Key,
+    options: GraphOptions,
+) -> Result<Graph> {
+    let mut assembly = Assembly::new(facts, weights, key, options);
+    let rows = assembly.assistant_rows(target)?;
     assembly.layers_and_output(rows, key.output)
 }
 
