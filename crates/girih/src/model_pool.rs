@@ -167,6 +167,30 @@ impl ModelPool {
         Ok(())
     }
 
+    /// Removes a model, and unloads it; returns whether the pool does not have it any more. One that is in use stays.
+    ///
+    /// ```
+    /// use girih::{ModelPool, OpenOptions, RunOptions};
+    ///
+    /// let pool = ModelPool::new(1 << 30);
+    /// pool.add("lily", "stories260k", OpenOptions::default(), RunOptions::default())?;
+    /// let session = pool.session("lily", std::time::Duration::from_secs(1))?;
+    /// assert!(!pool.remove("lily"));
+    /// drop(session);
+    /// assert!(pool.remove("lily"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn remove(&self, name: &str) -> bool {
+        let _loading = lock(&self.loading);
+        let mut state = self.state();
+        let is_used = state.get(name).and_then(PoolEntry::live).is_some_and(|it| it.session.is_in_use());
+        let removed = if is_used { None } else { state.remove(name) };
+        drop(state);
+        // Ending an engine's thread takes time, in which other models answer.
+        drop(removed);
+        !is_used
+    }
+
     /// The session of a model. Loads it if it is not loaded, and returns when it is ready.
     /// Requests for a model that is being loaded wait for the same load.
     ///
@@ -349,9 +373,7 @@ impl ModelPool {
     fn find(&self, name: &str, now: Duration, reason: LoadReason) -> Result<Option<Session>> {
         let mut state = self.state();
         let Some(entry) = state.get(name) else {
-            let names: Vec<&str> = state.keys().map(String::as_str).collect();
-            let sentence = format!("the pool has no model {name:?}; it has {}", names.join(", "));
-            return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+            return Err(unknown(&state, name));
         };
         if let Some(left) = entry.pause_left(now) {
             let sentence = format!(
@@ -386,7 +408,7 @@ impl ModelPool {
         }
         let (source, open_options, run_options) = {
             let state = self.state();
-            let entry = &state[name]; // models are never removed
+            let Some(entry) = state.get(name) else { return Err(unknown(&state, name)) };
             (entry.source.clone(), entry.open_options.clone(), entry.run_options.clone())
         };
         let plan = Model::open_with(&source, &open_options)
@@ -468,6 +490,13 @@ impl ModelPool {
     fn state(&self) -> MutexGuard<'_, BTreeMap<String, PoolEntry>> {
         lock(&self.state)
     }
+}
+
+/// The error of a name that no model has.
+fn unknown(state: &BTreeMap<String, PoolEntry>, name: &str) -> Error {
+    let names: Vec<&str> = state.keys().map(String::as_str).collect();
+    let sentence = format!("the pool has no model {name:?}; it has {}", names.join(", "));
+    Error::with_kind(ErrorKind::NotFound, sentence)
 }
 
 /// The models of a pool with this budget that have to go so that `bytes` more fit.

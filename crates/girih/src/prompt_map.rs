@@ -111,7 +111,10 @@ impl PromptMap {
     }
 
     fn bytes(&self, id: u32) -> usize {
-        self.token_bytes(id).len()
+        if self.tokenizer.is_special(id) {
+            return self.tokenizer.token(id).unwrap_or_default().len();
+        }
+        self.tokenizer.token_len(id)
     }
 
     fn token_bytes(&self, id: u32) -> Vec<u8> {
@@ -199,9 +202,70 @@ fn insert_tools(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use girih_words::BosEos;
     use serde_json::json;
 
     use super::*;
+    use crate::{BUILT_IN, Model, OpenOptions};
+
+    /// Writes all of a conversation of an agent.
+    const WHOLE: &str = "<s>{{ tools }}{% for message in messages %}<u>{{ message.content }}</u>{% endfor %}";
+
+    /// The median of what `work` takes in nine runs.
+    fn median(mut work: impl FnMut()) -> Duration {
+        let mut times: Vec<Duration> = (0..9)
+            .map(|_| {
+                let begun = Instant::now();
+                work();
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        times[4]
+    }
+
+    #[test]
+    #[ignore = "a measurement: cargo test --release -p girih --lib -- --ignored --nocapture report_costs"]
+    fn a_report_costs_less_than_a_hundredth_of_an_agents_request() {
+        let options = OpenOptions { chat_template: Some(WHOLE.to_owned()), ..OpenOptions::default() };
+        let model = Model::open_with(BUILT_IN, &options).unwrap();
+        let tokenizer = &model.text_processor().unwrap().tokenizer;
+        let words =
+            ["Lily ", "saw ", "a big ", "dog ", "and ", "ran. ", "Tom ", "was ", "happy ", "to play. "];
+        let text = |seed: usize, count: usize| -> String {
+            (0..count).map(|at| words[(at * at + seed * 7 + at / 3) % words.len()]).collect()
+        };
+        let tool = |at: usize| json!({"type": "function", "function": {"name": format!("tool_{at}"), "description": text(at, 80)}});
+        let mut conversation =
+            Conversation { tools: Some((0..30).map(tool).collect()), ..Conversation::new() };
+        conversation = conversation.system(text(1, 4500));
+        for turn in 0..40 {
+            conversation = conversation.user(text(turn, 40)).assistant(text(turn + 100, 90));
+        }
+        let spans = model.render(&conversation).unwrap();
+        let tokens = tokenizer.encode_spans(&spans, BosEos::Omit).unwrap();
+        // The least that a request takes before its first step: rendering and tokens. Steps take longer.
+        let request = median(|| {
+            let spans = model.render(&conversation).unwrap();
+            tokenizer.encode_spans(&spans, BosEos::Omit).unwrap();
+        });
+        let map = PromptMap::new(&conversation, &spans, &tokens, tokenizer);
+        let making = median(|| drop(PromptMap::new(&conversation, &spans, &tokens, tokenizer)));
+        let position = tokens.len() as u32 - 10;
+        let looking = median(|| drop(map.part_at(position)));
+        println!(
+            "{} tokens: rendering and tokens {request:?}; map {making:?}, position {looking:?}",
+            tokens.len()
+        );
+        assert!(
+            matches!(map.part_at(position), PromptPart::Message { number: 80, .. }),
+            "{:?}",
+            map.part_at(position)
+        );
+        assert!((making + looking) * 100 <= request, "more than a hundredth");
+    }
 
     fn places(conversation: &Conversation, text: &str, needles: &[&str]) -> Vec<String> {
         let parts = parts(conversation, text);

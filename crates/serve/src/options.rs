@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use girih::tools::Confinement;
@@ -9,6 +10,8 @@ use girih::{OpenOptions, RunOptions};
 
 use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
+use crate::model_changes::ModelChanger;
+use crate::model_folder::ModelFolder;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
 use crate::reply_rules::ReplyRules;
@@ -27,13 +30,21 @@ pub struct ServedModel {
     pub run_options: RunOptions,
     /// Whether it is loaded by the first request that names it, and not at the start.
     pub is_loaded_on_request: bool,
+    /// It is unloaded when it was not used for this time; `None` for [`ServeOptions::unload_idle`].
+    pub unload_idle: Option<Duration>,
+    /// The [version](crate::FolderEntry::version) of a model of [`ServeOptions::folder`]; `None` for others, which stay.
+    pub version: Option<String>,
 }
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The models, at least one. The first one answers requests that name none.
+    /// The models, at least one unless there is a folder. The first one answers requests that name none.
     pub models: Vec<ServedModel>,
+    /// A folder whose models are served, too; those that it has at the start are among `models`. Default none.
+    pub folder: Option<Arc<dyn ModelFolder>>,
+    /// What changes the models of the folder when clients ask for it. Default none: they may not.
+    pub model_changer: Option<Arc<dyn ModelChanger>>,
     /// The address to listen on. Default 127.0.0.1.
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
@@ -92,6 +103,8 @@ impl ServeOptions {
     pub fn new(models: Vec<ServedModel>) -> ServeOptions {
         ServeOptions {
             models,
+            folder: None,
+            model_changer: None,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             api_keys: None,

@@ -12,6 +12,7 @@ use crate::cache_reports::CacheReports;
 use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
+use crate::model_changes::ModelChanger;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
 use crate::options::{ServeOptions, ServedModel};
@@ -23,6 +24,8 @@ use crate::request_hook::RequestHook;
 pub struct ServerState {
     /// The models.
     pub models: ServedModels,
+    /// Changes which models there are, if clients may.
+    pub model_changer: Option<Arc<dyn ModelChanger>>,
     /// Changes requests before they are queued.
     pub request_hook: Option<RequestHook>,
     /// What holds for all replies.
@@ -78,6 +81,7 @@ impl ServerState {
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
+            model_changer: options.model_changer.clone(),
             request_hook: options.request_hook.clone(),
             reply_rules: options.reply_rules,
             cache_reports: CacheReports::default(),

@@ -217,6 +217,14 @@ impl Tokenizer {
         }
     }
 
+    /// The number of [`token_bytes`](Tokenizer::token_bytes).
+    pub fn token_len(&self, id: u32) -> usize {
+        match self.table.token(id) {
+            Some(token) if !self.is_special(id) => self.decoding.len(token),
+            _ => 0,
+        }
+    }
+
     /// The tokens whose bytes contain those of a text, in order of id; none for an empty text.
     pub fn tokens_containing(&self, text: &str) -> Vec<u32> {
         let contains = |id: &u32| {
