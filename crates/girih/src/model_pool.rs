@@ -15,7 +15,7 @@ use girih_graph::{Error, ErrorKind, Result};
 use crate::activity::EngineActivity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
-use crate::pool_entry::{PATIENCE, PoolEntry, PooledModel};
+use crate::pool_entry::{OpenedEntry, PATIENCE, PoolEntry, PooledModel};
 use crate::run_options::RunOptions;
 use crate::session::Session;
 
@@ -99,6 +99,10 @@ pub struct EngineFaults {
     /// Whether no engine of it is ready since the last fault, though the model would fit.
     pub is_down: bool,
 }
+
+/// The maximum number of models that are kept open though they are not loaded; a tokenizer of 128,000 tokens takes some
+/// 40 MB.
+const MAX_OPENED: usize = 4;
 
 /// Who wants a model to be loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -406,23 +410,30 @@ impl ModelPool {
         if let Some(session) = self.find(name, now, reason)? {
             return Ok(session);
         }
-        let (source, open_options, run_options) = {
+        let (source, open_options, run_options, opened) = {
             let state = self.state();
             let Some(entry) = state.get(name) else { return Err(unknown(&state, name)) };
-            (entry.source.clone(), entry.open_options.clone(), entry.run_options.clone())
+            let opened = entry.opened.as_ref().map(|opened| opened.model.clone());
+            (entry.source.clone(), entry.open_options.clone(), entry.run_options.clone(), opened)
         };
-        let plan = Model::open_with(&source, &open_options)
-            .and_then(|model| model.plan(run_options))
-            .map_err(|error| error.of(name))?;
+        let model = match opened.filter(Model::is_current) {
+            Some(model) => model,
+            None => Model::open_with(&source, &open_options).map_err(|error| error.of(name))?,
+        };
+        let plan = model.plan(run_options).map_err(|error| error.of(name))?;
         let bytes = plan.memory().total();
         // Unloaded before the new model takes memory.
         drop(self.make_room(name, bytes, now, reason)?);
         let session = plan.start_in_background(|_| {}).map_err(|error| error.of(name))?;
-        if let Some(entry) = self.state().get_mut(name) {
+        let mut state = self.state();
+        if let Some(entry) = state.get_mut(name) {
+            entry.opened = Some(OpenedEntry { model, loaded: now });
             let (begun, session) = (now, session.clone());
             entry.loaded = Some(PooledModel { session, bytes, begun, ready: None, last_used: now });
             entry.wait = None;
         }
+        forget_opened(&mut state);
+        drop(state);
         Ok(session)
     }
 
@@ -489,6 +500,20 @@ impl ModelPool {
 
     fn state(&self) -> MutexGuard<'_, BTreeMap<String, PoolEntry>> {
         lock(&self.state)
+    }
+}
+
+/// Closes models that are not loaded, those of the earliest loads first, until few are open.
+fn forget_opened(state: &mut BTreeMap<String, PoolEntry>) {
+    let idle = |entry: &PoolEntry| Some(entry.opened.as_ref().filter(|_| entry.live().is_none())?.loaded);
+    let mut open: Vec<(Duration, String)> =
+        state.iter().filter_map(|(name, entry)| Some((idle(entry)?, name.clone()))).collect();
+    open.sort_unstable();
+    let count = open.len().saturating_sub(MAX_OPENED);
+    for (_, name) in open.into_iter().take(count) {
+        if let Some(entry) = state.get_mut(&name) {
+            entry.opened = None;
+        }
     }
 }
 

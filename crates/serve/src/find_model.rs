@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::background::in_background;
 use crate::error::ApiError;
-use crate::models::OpenedModel;
+use crate::models::ListedModel;
 use crate::state::ServerState;
 
 /// The model of this name; without a name, the first one. If no model has the name, the folder is read again.
 ///
 /// # Errors
 /// When no model has the name: status 404.
-pub async fn find_model(state: &Arc<ServerState>, name: Option<&str>) -> Result<Arc<OpenedModel>, ApiError> {
+pub async fn find_model(state: &Arc<ServerState>, name: Option<&str>) -> Result<Arc<ListedModel>, ApiError> {
     match state.models.find(name) {
         Err(_) if state.models.folder().is_some() => {
             read_folder(state).await?;
@@ -25,7 +25,7 @@ pub async fn find_model(state: &Arc<ServerState>, name: Option<&str>) -> Result<
 ///
 /// # Errors
 /// When the server has no thread for it.
-pub async fn current_models(state: &Arc<ServerState>) -> Result<Arc<Vec<Arc<OpenedModel>>>, ApiError> {
+pub async fn current_models(state: &Arc<ServerState>) -> Result<Arc<Vec<Arc<ListedModel>>>, ApiError> {
     if state.models.folder().is_some() {
         read_folder(state).await?;
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use girih::Result;
 
-use crate::options::ServedModel;
+use crate::served_model::ServedModel;
 
 /// A model of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]

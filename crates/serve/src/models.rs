@@ -15,7 +15,8 @@ use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::keep_alive::KeepAlive;
 use crate::model_folder::{FolderEntry, ModelFolder};
-use crate::options::{ServeOptions, ServedModel};
+use crate::options::ServeOptions;
+use crate::served_model::ServedModel;
 
 /// The requests of a model that render templates or read grammars at once: one model's leave threads to the
 /// others.
@@ -30,7 +31,7 @@ pub struct ServedModels {
     /// Held while a load is begun, which the pool does one after another: requests that wait for it hold no thread.
     pub(crate) loading: Arc<Mutex<()>>,
     /// Those that are served now.
-    list: RwLock<Arc<Vec<Arc<OpenedModel>>>>,
+    list: RwLock<Arc<Vec<Arc<ListedModel>>>>,
     /// Where models may be added and removed.
     folder: Option<Arc<dyn ModelFolder>>,
     /// Held while the folder is read.
@@ -49,7 +50,7 @@ pub struct ServedModels {
 
 /// A model that is served, with its files, without its weights.
 #[derive(Debug)]
-pub struct OpenedModel {
+pub struct ListedModel {
     served: ServedModel,
     /// The model.
     pub model: Model,
@@ -57,7 +58,7 @@ pub struct OpenedModel {
     turns: Arc<Semaphore>,
 }
 
-impl Deref for OpenedModel {
+impl Deref for ListedModel {
     type Target = ServedModel;
 
     fn deref(&self) -> &ServedModel {
@@ -65,11 +66,11 @@ impl Deref for OpenedModel {
     }
 }
 
-impl OpenedModel {
-    fn open(served: ServedModel) -> Result<OpenedModel> {
+impl ListedModel {
+    fn open(served: ServedModel) -> Result<ListedModel> {
         let model = Model::open_with(&served.source, &served.open_options);
         let model = model.map_err(|error| error.of(&served.name))?;
-        Ok(OpenedModel { served, model, turns: Arc::new(Semaphore::new(TURNS)) })
+        Ok(ListedModel { served, model, turns: Arc::new(Semaphore::new(TURNS)) })
     }
 
     /// Waits for one of the turns of the model, which end with the result.
@@ -89,9 +90,9 @@ impl ServedModels {
         if models.is_empty() && folder.is_none() {
             return Err(girih::Error::with_kind(ErrorKind::Refused, "no model is served; name one"));
         }
-        let opened = models.iter().cloned().map(OpenedModel::open).collect::<Result<Vec<OpenedModel>>>()?;
+        let opened = models.iter().cloned().map(ListedModel::open).collect::<Result<Vec<ListedModel>>>()?;
         let mut encoders = BTreeMap::new();
-        for OpenedModel { served: ServedModel { name, run_options, .. }, model, .. } in &opened {
+        for ListedModel { served: ServedModel { name, run_options, .. }, model, .. } in &opened {
             if model.files().facts.is_encoder() {
                 let encoder = ServedEncoder::new(model.clone(), run_options.clone());
                 encoders.insert(name.clone(), encoder.map_err(|error| error.of(name))?);
@@ -126,7 +127,7 @@ impl ServedModels {
     }
 
     /// The models that are served now: those of the options in their order, then those that were added.
-    pub fn list(&self) -> Arc<Vec<Arc<OpenedModel>>> {
+    pub fn list(&self) -> Arc<Vec<Arc<ListedModel>>> {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -160,7 +161,7 @@ impl ServedModels {
     ///
     /// # Errors
     /// When no model has the name: status 404.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<OpenedModel>, ApiError> {
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<ListedModel>, ApiError> {
         let list = self.list();
         let found = match name {
             None => list.first(),
@@ -177,8 +178,8 @@ impl ServedModels {
             Ok(entries) => entries,
             Err(error) => return (self.notice)(&error.to_string()),
         };
-        let mut list: Vec<Arc<OpenedModel>> = self.list().to_vec();
-        let is_present = |model: &OpenedModel| {
+        let mut list: Vec<Arc<ListedModel>> = self.list().to_vec();
+        let is_present = |model: &ListedModel| {
             let entry = |version| FolderEntry { name: model.name.clone(), version };
             model.version.clone().is_none_or(|version| entries.contains(&entry(version)))
         };
@@ -202,14 +203,14 @@ impl ServedModels {
         self.set_list(list);
     }
 
-    fn added(&self, served: ServedModel) -> Result<OpenedModel> {
-        let model = OpenedModel::open(served)?;
+    fn added(&self, served: ServedModel) -> Result<ListedModel> {
+        let model = ListedModel::open(served)?;
         let ServedModel { name, source, open_options, run_options, .. } = &model.served;
         self.pool.add(name, source, open_options.clone(), run_options.clone())?;
         Ok(model)
     }
 
-    fn set_list(&self, list: Vec<Arc<OpenedModel>>) {
+    fn set_list(&self, list: Vec<Arc<ListedModel>>) {
         *self.list.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(list);
     }
 
@@ -285,7 +286,7 @@ impl ServedModels {
         for (name, encoder) in &self.encoders {
             encoder.load().map_err(|error| error.of(name))?;
         }
-        let at_start = |model: &&Arc<OpenedModel>| {
+        let at_start = |model: &&Arc<ListedModel>| {
             !model.is_loaded_on_request && !self.encoders.contains_key(&model.name)
         };
         for model in self.list().iter().filter(at_start) {
@@ -359,7 +360,7 @@ impl ServedModels {
 }
 
 /// The error of a name that no model has.
-fn not_found(name: Option<&str>, list: &[Arc<OpenedModel>]) -> ApiError {
+fn not_found(name: Option<&str>, list: &[Arc<ListedModel>]) -> ApiError {
     let names: Vec<&str> = list.iter().take(MAX_NAMES).map(|model| model.name.as_str()).collect();
     let served = match list.len() {
         0 => "none is served yet".to_owned(),

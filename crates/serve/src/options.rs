@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use girih::tools::Confinement;
-use girih::{OpenOptions, RunOptions};
 
 use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
@@ -16,25 +15,7 @@ use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
 use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
-
-/// A model that is served.
-#[derive(Clone, Debug)]
-pub struct ServedModel {
-    /// Its id in the APIs.
-    pub name: String,
-    /// What [`girih::Model::open_with`] takes.
-    pub source: String,
-    /// How it is opened.
-    pub open_options: OpenOptions,
-    /// How it runs.
-    pub run_options: RunOptions,
-    /// Whether it is loaded by the first request that names it, and not at the start.
-    pub is_loaded_on_request: bool,
-    /// It is unloaded when it was not used for this time; `None` for [`ServeOptions::unload_idle`].
-    pub unload_idle: Option<Duration>,
-    /// The [version](crate::FolderEntry::version) of a model of [`ServeOptions::folder`]; `None` for others, which stay.
-    pub version: Option<String>,
-}
+use crate::served_model::ServedModel;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]

@@ -15,10 +15,11 @@ use crate::error::ApiError;
 use crate::model_changes::ModelChanger;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
-use crate::options::{ServeOptions, ServedModel};
+use crate::options::ServeOptions;
 use crate::parameters::ParameterPolicy;
 use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
+use crate::served_model::ServedModel;
 
 /// What all requests share.
 pub struct ServerState {

@@ -118,7 +118,7 @@ pub fn run(
     again: impl Fn(&[OsString]) -> Result<Args> + Send + Sync + 'static,
 ) -> Result<Outcome> {
     let show = args.device.show.show();
-    let call = Arc::new(Call { args, again: Box::new(again) });
+    let call = Arc::new(ServeCall { args, again: Box::new(again) });
     let args = &call.args;
     let Models { served, folder, reads } = models(&call)?;
     // Before this process gives up what that one needs.
@@ -181,19 +181,19 @@ struct Models {
 type Again = Box<dyn Fn(&[OsString]) -> Result<Args> + Send + Sync>;
 
 /// The arguments of a call, and those of each model.
-struct Call {
+struct ServeCall {
     args: Args,
     again: Again,
 }
 
-impl Call {
+impl ServeCall {
     /// Opens a model with the arguments of the call and its own `options`.
     fn opened(&self, model: &NamedModel<'_>, options: &ModelOptions) -> Result<CheckedModel> {
         let own = options.words(&model.name);
         if own.is_empty() {
             return opened(&self.args, model, None);
         }
-        let args = (self.again)(&own).map_err(|error| options.place(&model.name, error))?;
+        let args = (self.again)(&own).map_err(|error| options.place(&model.name, &error))?;
         let idle = args.unload_idle.filter(|_| options.has(&model.name, "unload-idle"));
         opened(&args, model, idle.map(Duration::from_secs))
     }
@@ -206,7 +206,7 @@ impl Call {
 }
 
 /// The models of the command line, under their names in the APIs, and those of a folder.
-fn models(call: &Arc<Call>) -> Result<Models> {
+fn models(call: &Arc<ServeCall>) -> Result<Models> {
     let args = &call.args;
     let file = call.options_file();
     let options = file.as_deref().map(ModelOptions::read).transpose()?.unwrap_or_default();
@@ -248,7 +248,7 @@ fn models(call: &Arc<Call>) -> Result<Models> {
 
 /// The folder of models, beside those that are `served` already.
 fn served_folder(
-    call: &Arc<Call>,
+    call: &Arc<ServeCall>,
     folder: PathBuf,
     file: Option<PathBuf>,
     served: &[ServedModel],

@@ -12,7 +12,7 @@ use std::thread;
 use girih::{Error, ErrorKind, Result};
 use girih_serve::{ChangeEvent, ChangeListener, ModelChange, ModelChanger};
 
-use super::message::{Order, Report, read_line, write_line};
+use super::message::{ChangeReport, Order, read_line, write_line};
 use super::worker;
 
 /// The process that changes the models of a folder; it ends with this one.
@@ -75,7 +75,7 @@ impl ModelStore {
         let listeners = Arc::clone(&self.listeners);
         let started = thread::Builder::new().spawn(move || {
             let mut reports = BufReader::new(output);
-            while let Some(report) = read_line::<Report>(&mut reports) {
+            while let Some(report) = read_line::<ChangeReport>(&mut reports) {
                 listeners.hear(report);
             }
             listeners.end();
@@ -127,7 +127,7 @@ impl Listeners {
         lock(&self.0).as_mut().is_some_and(|listeners| listeners.remove(&number).is_some())
     }
 
-    fn hear(&self, report: Report) {
+    fn hear(&self, report: ChangeReport) {
         let mut listeners = lock(&self.0);
         let Some(listeners) = listeners.as_mut() else { return };
         if let (Some(progress), Some(listener)) = (report.progress, listeners.get(&report.number)) {

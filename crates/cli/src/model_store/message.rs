@@ -20,7 +20,7 @@ pub struct Order {
 
 /// A line from it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct ChangeReport {
     /// The number of the change.
     pub number: u64,
     /// How far it is.

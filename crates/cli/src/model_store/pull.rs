@@ -12,7 +12,7 @@ use girih::{Error, ErrorKind, Result};
 use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress, Pulled};
 use girih_serve::ChangeProgress;
 
-use super::message::{End, Report, write_line};
+use super::message::{ChangeReport, End, write_line};
 use super::place;
 use crate::loading;
 
@@ -32,7 +32,7 @@ pub fn pull_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let [number, folder, cap, id] = arguments.as_slice() else { return ExitCode::from(2) };
     let (Ok(number), Ok(cap)) = (number.parse(), cap.parse()) else { return ExitCode::from(2) };
     let end = End::of(pulled(number, Path::new(folder), cap, id));
-    let report = Report { number, end: Some(end), ..Report::default() };
+    let report = ChangeReport { number, end: Some(end), ..ChangeReport::default() };
     match write_line(io::stdout(), &report) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -116,7 +116,7 @@ struct Reports {
 
 impl Reports {
     fn tell(&self, progress: ChangeProgress) {
-        let report = Report { number: self.number, progress: Some(progress), end: None };
+        let report = ChangeReport { number: self.number, progress: Some(progress), end: None };
         // Nobody reads when the server is gone: then this process is ended, too.
         let _ = write_line(io::stdout(), &report);
     }

@@ -11,7 +11,7 @@ use std::thread;
 use girih::{Error, ErrorKind, Result};
 use girih_serve::ModelChange;
 
-use super::message::{End, Order, Report, read_line, write_line};
+use super::message::{ChangeReport, End, Order, read_line, write_line};
 use super::place;
 use super::pull::{PULL_COMMAND, forget};
 use crate::loading;
@@ -27,7 +27,7 @@ pub fn worker_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let [folder, cap] = arguments.as_slice() else { return ExitCode::from(2) };
     let cap = cap.to_string_lossy().into_owned();
-    let worker = Arc::new(Worker {
+    let worker = Arc::new(StoreWorker {
         folder: folder.into(),
         cap,
         turn: Mutex::new(()),
@@ -43,7 +43,7 @@ pub fn worker_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// What the threads of the process share.
-struct Worker {
+struct StoreWorker {
     folder: PathBuf,
     cap: String,
     /// Held by the download that runs.
@@ -59,8 +59,8 @@ enum PullState {
     Running(Child),
 }
 
-impl Worker {
-    fn obey(self: &Arc<Worker>, number: u64, change: Option<ModelChange>) {
+impl StoreWorker {
+    fn obey(self: &Arc<StoreWorker>, number: u64, change: Option<ModelChange>) {
         let model = match change {
             None => return self.cancel(number),
             Some(ModelChange::Pull { model }) => model,
@@ -119,7 +119,7 @@ impl Worker {
         };
         let mut reports = BufReader::new(output.ok_or_else(|| Error::new("the download tells nothing"))?);
         let mut has_ended = false;
-        while let Some(report) = read_line::<Report>(&mut reports) {
+        while let Some(report) = read_line::<ChangeReport>(&mut reports) {
             has_ended |= report.end.is_some();
             self.tell(&report);
         }
@@ -145,10 +145,10 @@ impl Worker {
     }
 
     fn end(&self, number: u64, result: Result<()>) {
-        self.tell(&Report { number, end: Some(End::of(result)), ..Report::default() });
+        self.tell(&ChangeReport { number, end: Some(End::of(result)), ..ChangeReport::default() });
     }
 
-    fn tell(&self, report: &Report) {
+    fn tell(&self, report: &ChangeReport) {
         let _output = lock(&self.output);
         // Nobody reads when the server is gone: then the input has ended, too.
         let _ = write_line(io::stdout(), report);

@@ -118,18 +118,8 @@ impl ModelOptions {
     }
 
     /// An error of a model's options, with their place.
-    pub fn place(&self, model: &str, error: Error) -> Error {
-        match error {
-            Error::Usage(error) if self.words.contains_key(model) => {
-                let text = error.to_string();
-                let lines: Vec<&str> =
-                    text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-                let sentence = lines.join(" ");
-                let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned();
-                Error::call(format!("{}: {}: {sentence}", self.path, quote(model)))
-            }
-            error => error,
-        }
+    pub fn place(&self, model: &str, error: &Error) -> Error {
+        Error::call(format!("{}: {}: {}", self.path, quote(model), error.sentence()))
     }
 }
 

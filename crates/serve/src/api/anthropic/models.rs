@@ -7,7 +7,7 @@ use girih::Plan;
 use serde::Serialize;
 
 use crate::api::ollama::timestamp::rfc3339;
-use crate::models::OpenedModel;
+use crate::models::ListedModel;
 use crate::state::ServerState;
 
 /// The header that each client of Anthropic's API sends.
@@ -40,7 +40,7 @@ pub struct AnthropicModel {
 
 impl AnthropicModels {
     /// All models.
-    pub fn of(state: &ServerState, models: &[Arc<OpenedModel>]) -> AnthropicModels {
+    pub fn of(state: &ServerState, models: &[Arc<ListedModel>]) -> AnthropicModels {
         let data: Vec<AnthropicModel> =
             models.iter().map(|served| AnthropicModel::of(state, served)).collect();
         let id = |model: Option<&AnthropicModel>| model.map(|model| model.id.clone());
@@ -50,7 +50,7 @@ impl AnthropicModels {
 
 impl AnthropicModel {
     /// A model.
-    pub fn of(state: &ServerState, served: &OpenedModel) -> AnthropicModel {
+    pub fn of(state: &ServerState, served: &ListedModel) -> AnthropicModel {
         let context = Plan::context_of(&served.model, &served.run_options);
         let created_at = rfc3339(Duration::from_secs(state.models.created()));
         AnthropicModel {

@@ -70,7 +70,7 @@ from_json_object!(PullRequest, DeleteRequest, CopyRequest);
 /// How far a download is.
 #[derive(ToSchema)]
 #[allow(dead_code)] // describes `ChangeProgress`
-pub struct PullProgress {
+pub struct PullLine {
     /// What is done now; the last one is `success`.
     status: String,
     /// The digest of the file that is downloaded.
@@ -92,7 +92,7 @@ pub struct PullProgress {
     request_body = PullRequest,
     responses(
         (status = 200, content(
-            (PullProgress = "application/json"),
+            (PullLine = "application/json"),
             (String = "application/x-ndjson"),
         )),
         (status = 501, description = "The server was not started with --allow-pull.", body = OllamaErrorBody),

@@ -23,8 +23,8 @@ use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::find_model::{current_models, find_model};
 use crate::json_body::{from_json_object, read_body};
-use crate::models::OpenedModel;
-use crate::options::ServedModel;
+use crate::models::ListedModel;
+use crate::served_model::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
 
@@ -161,7 +161,7 @@ impl ModelDetails {
 }
 
 impl OllamaModel {
-    fn of(state: &ServerState, served: &OpenedModel) -> OllamaModel {
+    fn of(state: &ServerState, served: &ListedModel) -> OllamaModel {
         let model = &served.model;
         let sizes = WeightSizes::of(model);
         OllamaModel {
@@ -230,7 +230,7 @@ pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaMode
     let encoders = state.models.encoders().iter();
     let encoders = encoders.map(|(name, encoder)| (name.clone(), encoder.bytes(), NEVER.to_owned()));
     let entries: Vec<(String, u64, String)> = generating.chain(encoders).collect();
-    let loaded = |served: &Arc<OpenedModel>| {
+    let loaded = |served: &Arc<ListedModel>| {
         let (_, size, expires_at) = entries.iter().find(|(name, ..)| *name == served.name)?;
         let context_length = Some(Plan::context_of(&served.model, &served.run_options));
         let model = OllamaModel::of(&state, served);

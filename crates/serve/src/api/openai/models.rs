@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::api::anthropic::models::{ANTHROPIC_VERSION, AnthropicModel, AnthropicModels};
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::{current_models, find_model};
-use crate::models::OpenedModel;
+use crate::models::ListedModel;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -43,7 +43,7 @@ pub struct ModelObject {
 }
 
 impl ModelObject {
-    fn of(state: &ServerState, served: &OpenedModel) -> ModelObject {
+    fn of(state: &ServerState, served: &ListedModel) -> ModelObject {
         let (created, context) =
             (state.models.created(), Plan::context_of(&served.model, &served.run_options));
         ModelObject {
