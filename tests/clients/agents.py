@@ -47,7 +47,12 @@ class Agent:
 SHELL = {"command": COMMAND, "description": "Print a number"}
 
 ALL = {
-    "claude": Agent(["-p", QUESTION, "--allowedTools", "Bash"], "Bash", SHELL, {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}),
+    "claude": Agent(
+        ["-p", QUESTION, "--tools", "Bash", "--allowedTools", "Bash"],
+        "Bash",
+        SHELL,
+        {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+    ),
     "codex": Agent(
         ["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", QUESTION], "exec_command", {"cmd": COMMAND}
     ),
@@ -109,7 +114,7 @@ def faults(name: str, agent: Agent, log: Path) -> list[str]:
             work = Path(home) / "work"
             work.mkdir()
             options = {"cwd": work, "env": environment(agent, Path(home)), "stdin": subprocess.DEVNULL}
-            done = subprocess.run(call, capture_output=True, text=True, timeout=240, **options)
+            done = subprocess.run(call, capture_output=True, text=True, timeout=600, **options)
         except subprocess.TimeoutExpired as late:
             return [f"it did not end: {str(late.stdout)[-500:]} {str(late.stderr)[-500:]}"]
         finally:
