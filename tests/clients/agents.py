@@ -1,4 +1,4 @@
-"""Run by agents.sh: starts each agent against a server whose model follows a script, and says what came of it.
+"""Run by agents.sh: starts each agent or framework against a server whose model follows a script, and says what came of it.
 
 An agent passes if it ends with 0, tells what its tool printed, no request of it was refused, and its second request found at
 least 95 % of the tokens that it shares with the first one in the prefix cache.
@@ -41,7 +41,26 @@ class Agent:
     tool: str
     call: dict
     variables: dict[str, str] = field(default_factory=dict)
-    launched: bool = True
+    kind: str = "launched"
+    """`launched` by girih, `configured` by its own file, or a Python `framework`."""
+    more: list[dict] = field(default_factory=list)
+    """Entries of the script before the usual ones."""
+
+
+
+def entry(when: str, then: str) -> dict:
+    """What the model says when the last message has this text."""
+    return {"when": when, "then": then}
+
+
+def called(tool: str, arguments: dict) -> str:
+    """A call in the words of the model."""
+    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
+
+
+def framework(*more: dict) -> Agent:
+    """A Python framework of frameworks.py."""
+    return Agent([], "command", {}, kind="framework", more=list(more))
 
 
 SHELL = {"command": COMMAND, "description": "Print a number"}
@@ -59,7 +78,13 @@ ALL = {
     "opencode": Agent(["run", QUESTION], "bash", SHELL),
     "qwen": Agent(["-p", QUESTION, "--approval-mode", "yolo"], "run_shell_command", {**SHELL, "is_background": False}),
     "aider": Agent(["--message", QUESTION, "--yes-always", "--no-git", "--no-check-update", "--no-pretty"], "", {}),
-    "continue": Agent(["-p", QUESTION, "--auto"], "Bash", {"command": COMMAND}, launched=False),
+    "continue": Agent(["-p", QUESTION, "--auto"], "Bash", {"command": COMMAND}, kind="configured"),
+    "smolagents": framework(entry(PRINTED, called("final_answer", {"answer": ANSWER}))),
+    "instructor": framework(
+        entry("As JSON", json.dumps({"printed": PRINTED})), entry(QUESTION, called("Answer", {"printed": PRINTED}))
+    ),
+    "litellm": framework(),
+    "langchain": framework(),
 }
 
 
@@ -76,9 +101,8 @@ def model() -> Path:
 
 def script(agent: Agent) -> list[dict]:
     """What the model says: a call, then what the call printed."""
-    call = json.dumps({"name": agent.tool, "arguments": agent.call})
-    then = f"<tool_call>\n{call}\n</tool_call>" if agent.tool else ANSWER
-    return [{"when": PRINTED, "then": ANSWER}, {"when": QUESTION, "then": then}]
+    then = called(agent.tool, agent.call) if agent.tool else ANSWER
+    return [*agent.more, entry(PRINTED, ANSWER), entry(QUESTION, then)]
 
 
 def environment(agent: Agent, home: Path) -> dict[str, str]:
@@ -89,7 +113,9 @@ def environment(agent: Agent, home: Path) -> dict[str, str]:
 
 def command(name: str, agent: Agent, address: str, home: Path) -> list[str]:
     """The call that starts an agent."""
-    if agent.launched:
+    if agent.kind == "framework":
+        return [str(AGENTS / "frameworks/bin/python"), str(ROOT / "tests/clients/frameworks.py"), name, address]
+    if agent.kind == "launched":
         return [str(GIRIH), "launch", name, "--url", address, "--run", "--", *agent.arguments]
     # `girih launch` does not know it: its own configuration file names the server.
     config = home / "config.yaml"
@@ -124,7 +150,7 @@ def faults(name: str, agent: Agent, log: Path) -> list[str]:
     wrong = [] if done.returncode == 0 else [f"exit code {done.returncode}: {(done.stderr or done.stdout)[-500:]}"]
     if PRINTED not in done.stdout:
         wrong.append(f"it does not tell what the tool printed: {done.stdout[-300:]!r}")
-    return wrong + refusals(log) + (cached(log) if agent.tool else [])
+    return wrong + refusals(log) + (cached(log) if agent.tool and agent.kind != "framework" else [])
 
 
 def requests(log: Path) -> list[dict]:
