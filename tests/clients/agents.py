@@ -80,9 +80,7 @@ ALL = {
     "aider": Agent(["--message", QUESTION, "--yes-always", "--no-git", "--no-check-update", "--no-pretty"], "", {}),
     "continue": Agent(["-p", QUESTION, "--auto"], "Bash", {"command": COMMAND}, kind="configured"),
     "smolagents": framework(entry(PRINTED, called("final_answer", {"answer": ANSWER}))),
-    "instructor": framework(
-        entry("As JSON", json.dumps({"printed": PRINTED})), entry(QUESTION, called("Answer", {"printed": PRINTED}))
-    ),
+    "instructor": framework(entry(QUESTION, called("Answer", {"printed": PRINTED}))),
     "litellm": framework(),
     "langchain": framework(),
 }
