@@ -87,7 +87,7 @@ impl PromptMap {
     /// ```
     pub fn part_at(&self, position: u32) -> PromptPart {
         let before = self.tokens.iter().take(position as usize);
-        let offset: usize = before.map(|id| self.bytes(*id)).sum();
+        let offset: usize = before.map(|id| self.tokenizer.spelled_len(*id)).sum();
         let next = self.parts.partition_point(|(start, _)| *start <= offset);
         self.parts[..next].last().map_or(PromptPart::Start, |(_, part)| part.clone())
     }
@@ -108,13 +108,6 @@ impl PromptMap {
         let tokens = self.tokens.iter().skip(position as usize).take(count);
         let bytes: Vec<u8> = tokens.flat_map(|id| self.token_bytes(*id)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    fn bytes(&self, id: u32) -> usize {
-        if self.tokenizer.is_special(id) {
-            return self.tokenizer.token(id).unwrap_or_default().len();
-        }
-        self.tokenizer.token_len(id)
     }
 
     fn token_bytes(&self, id: u32) -> Vec<u8> {

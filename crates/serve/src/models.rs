@@ -34,6 +34,8 @@ pub struct ServedModels {
     list: RwLock<Arc<Vec<Arc<ListedModel>>>>,
     /// Where models may be added and removed.
     folder: Option<Arc<dyn ModelFolder>>,
+    /// Why the folder could not be read the last time; empty if it could.
+    folder_fault: std::sync::Mutex<String>,
     /// Held while the folder is read.
     pub(crate) reading: Arc<Mutex<()>>,
     /// Models that were removed while requests used them: they are still in the pool.
@@ -115,6 +117,7 @@ impl ServedModels {
             loading: Arc::default(),
             list: RwLock::new(Arc::new(opened.into_iter().map(Arc::new).collect())),
             folder: folder.clone(),
+            folder_fault: std::sync::Mutex::default(),
             reading: Arc::default(),
             leaving: std::sync::Mutex::default(),
             encoders,
@@ -176,8 +179,9 @@ impl ServedModels {
         let Some(folder) = &self.folder else { return };
         let entries = match folder.entries() {
             Ok(entries) => entries,
-            Err(error) => return (self.notice)(&error.to_string()),
+            Err(error) => return self.tell_fault(error.to_string()),
         };
+        self.folder_fault().clear();
         let mut list: Vec<Arc<ListedModel>> = self.list().to_vec();
         let is_present = |model: &ListedModel| {
             let entry = |version| FolderEntry { name: model.name.clone(), version };
@@ -201,6 +205,19 @@ impl ServedModels {
             }
         }
         self.set_list(list);
+    }
+
+    /// Tells why the folder cannot be read, unless that was told the last time.
+    fn tell_fault(&self, sentence: String) {
+        let mut last = self.folder_fault();
+        if *last != sentence {
+            (self.notice)(&sentence);
+            *last = sentence;
+        }
+    }
+
+    fn folder_fault(&self) -> MutexGuard<'_, String> {
+        self.folder_fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn added(&self, served: ServedModel) -> Result<ListedModel> {
