@@ -1,9 +1,5 @@
 //! `girih serve --models`: options of single models, models that come and go, and clients that change which there are.
 
-#[path = "../../../hub/tests/it/server.rs"]
-#[allow(dead_code)] // the hub's own tests use all of it
-mod server;
-
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
@@ -12,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::hub::server::{Fault, Repo, Server};
 use crate::launch::model_folder;
 use crate::program::{Folder, girih, name};
 use crate::running_server::RunningServer;
-use server::{Fault, Repo, Server};
 
 /// The ids of the models with their contexts.
 fn models(server: &RunningServer) -> Vec<(String, u64)> {
@@ -105,30 +101,49 @@ fn pulling(home: &Folder, hub: &Server, arguments: &[&str]) -> RunningServer {
     RunningServer::with_variables(program, home, &[("HF_ENDPOINT", &hub.url())], arguments)
 }
 
-#[test]
-fn clients_download_copy_and_delete_models() {
+/// A folder for models, and a hub with one.
+fn with_hub() -> (Folder, Server) {
     let home = Folder::new();
     model_folder(&home, "source", 512);
     fs::create_dir(home.file("models")).expect("it is new");
     let hub = Server::of_repo(&repository(&home.file("source")));
-    let (folder, outside) = (home.file("models"), home.file("source"));
-    let outside = format!("outside={}", name(&outside));
-    let arguments = ["--models", name(&folder), "--allow-pull", "50MiB", &outside];
-    let server = pulling(&home, &hub, &arguments);
+    (home, hub)
+}
+
+/// A server whose clients may change the models, beside one that they may not change.
+fn changeable(home: &Folder, hub: &Server, cap: &str) -> RunningServer {
+    let outside = format!("outside={}", name(&home.file("source")));
+    pulling(home, hub, &["--models", name(&home.file("models")), "--allow-pull", cap, &outside])
+}
+
+/// The status and the error of a refusal.
+fn refusal((status, lines): (u16, Vec<Value>)) -> (u16, String) {
+    (status, lines[0]["error"].as_str().expect("an error").to_owned())
+}
+
+fn pull(server: &RunningServer, model: &str) -> (u16, Vec<Value>) {
+    server.lines("POST /api/pull", &json!({"model": model}))
+}
+
+fn success() -> Value {
+    json!({"status": "success"})
+}
+
+#[test]
+fn clients_download_models() {
+    let (home, hub) = with_hub();
+    let server = changeable(&home, &hub, "50MiB");
     // A download that is damaged leaves nothing.
     hub.file_faults("model.safetensors", [Fault::WrongBytes]);
-    let pull = |model: &str| server.lines("POST /api/pull", &json!({"model": model}));
-    let (status, damaged) = pull("org/name");
+    let (status, damaged) = pull(&server, "org/name");
     let fault = damaged.last().expect("a line")["error"].as_str().expect("an error");
     assert!(status == 200 && fault.contains("has the digest"), "{damaged:?}");
     assert_eq!(models(&server), of(&[("outside", 512)]));
-
-    let (status, lines) = pull("org/name");
+    let (status, lines) = pull(&server, "org/name");
     assert_eq!((status, &lines[0]), (200, &json!({"status": "pulling manifest"})));
-    assert_eq!(lines.last(), Some(&json!({"status": "success"})));
-    let weights =
-        lines.iter().rev().find(|line| line["digest"].as_str().is_some_and(|it| it.starts_with("sha256:")));
-    let weights = weights.expect("the weights are told");
+    assert_eq!(lines.last(), Some(&success()));
+    let is_large = |line: &&Value| line["digest"].as_str().is_some_and(|it| it.starts_with("sha256:"));
+    let weights = lines.iter().rev().find(is_large).expect("the weights are told");
     assert!(weights["status"].as_str().expect("a status").starts_with("pulling "));
     assert!(
         weights["total"].as_u64() > Some(100_000) && weights["total"] == weights["completed"],
@@ -138,8 +153,34 @@ fn clients_download_copy_and_delete_models() {
     assert_eq!(story(&server, "org/name"), 200);
     // Again: nothing is to be done.
     let again = server.post("/api/pull", &json!({"name": "org/name:latest", "stream": false}));
-    assert_eq!(again, json!({"status": "success"}));
+    assert_eq!(again, success());
+    let end =
+        |model: &str| pull(&server, model).1.last().expect("a line")["error"].as_str().map(str::to_owned);
+    assert!(end("../a").is_some_and(|sentence| sentence.contains("is no name of a model")));
+    assert!(end("org/other").is_some());
+    assert_eq!(server.end(), Some(0));
 
+    // Without the option, and with too little room.
+    let folder = home.file("models");
+    let server = pulling(&home, &hub, &["--models", name(&folder)]);
+    assert_eq!(refusal(pull(&server, "org/name")).0, 501);
+    assert_eq!(server.end(), Some(0));
+    fs::remove_dir_all(&folder).and_then(|()| fs::create_dir(&folder)).expect("it is there");
+    let server = changeable(&home, &hub, "64KiB");
+    let (status, sentence) =
+        refusal(server.lines("POST /api/pull", &json!({"model": "org/name", "stream": false})));
+    assert!(
+        status == 400 && sentence.contains("bytes, but ") && sentence.contains("are allowed"),
+        "{sentence}"
+    );
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn clients_copy_and_delete_models_of_the_folder_only() {
+    let (home, hub) = with_hub();
+    let server = changeable(&home, &hub, "50MiB");
+    assert_eq!(pull(&server, "org/name").1.last(), Some(&success()));
     let copy = |source: &str, destination: &str| {
         server.lines("POST /api/copy", &json!({"source": source, "destination": destination}))
     };
@@ -147,21 +188,21 @@ fn clients_download_copy_and_delete_models() {
     assert_eq!(copy("org/name", "story"), (200, Vec::new()));
     assert_eq!(delete("org/name"), (200, Vec::new()));
     assert_eq!((story(&server, "story"), story(&server, "org/name")), (200, 404));
+    let folder = home.file("models");
     assert!(!folder.join("org").exists() && !folder.join(".girih-hub/models--org--name").exists());
-    let refusal = |(status, lines): (u16, Vec<Value>)| {
-        (status, lines[0]["error"].as_str().expect("an error").to_owned())
-    };
     assert_eq!(refusal(delete("org/name")).0, 404);
     let (status, sentence) = refusal(delete("outside"));
     assert!(status == 400 && sentence.contains("is not in the folder of --models"), "{sentence}");
     for destination in ["../story", "/tmp/story", "a/b/c", ".story", "story"] {
         assert_eq!(refusal(copy("story", destination)).0, 400, "{destination}");
     }
-    let end = |model: &str| pull(model).1.last().expect("a line")["error"].as_str().map(str::to_owned);
-    assert!(end("../a").is_some_and(|sentence| sentence.contains("is no name of a model")));
-    assert!(end("org/other").is_some());
+    assert_eq!(server.end(), Some(0));
+}
 
-    // A client that leaves ends its download, which goes on from there the next time.
+#[test]
+fn a_client_that_leaves_ends_its_download_which_goes_on_the_next_time() {
+    let (home, hub) = with_hub();
+    let server = changeable(&home, &hub, "50MiB");
     hub.file_faults("model.safetensors", [Fault::Blocks]);
     let mut leaving = server.asked("POST /api/pull", &json!({"model": "org/name"}));
     let mut some = [0; 200];
@@ -176,22 +217,8 @@ fn clients_download_copy_and_delete_models() {
     let blocks = hub.blocks();
     sleep(Duration::from_millis(500));
     assert_eq!(hub.blocks(), blocks, "it has ended");
-    assert_eq!(pull("org/name").1.last(), Some(&json!({"status": "success"})));
+    assert_eq!(pull(&server, "org/name").1.last(), Some(&success()));
     let requests = hub.requests("model.safetensors");
     assert!(requests.last().expect("a request").header("range").is_some(), "{requests:?}");
-    assert_eq!(server.end(), Some(0));
-
-    // Without the option, and with too little room.
-    let server = pulling(&home, &hub, &["--models", name(&folder)]);
-    assert_eq!(refusal(server.lines("POST /api/pull", &json!({"model": "org/name"}))).0, 501);
-    assert_eq!(server.end(), Some(0));
-    fs::remove_dir_all(&folder).and_then(|()| fs::create_dir(&folder)).expect("it is there");
-    let server = pulling(&home, &hub, &["--models", name(&folder), "--allow-pull", "64KiB"]);
-    let (status, sentence) =
-        refusal(server.lines("POST /api/pull", &json!({"model": "org/name", "stream": false})));
-    assert!(
-        status == 400 && sentence.contains("bytes, but ") && sentence.contains("are allowed"),
-        "{sentence}"
-    );
     assert_eq!(server.end(), Some(0));
 }
