@@ -157,7 +157,7 @@ fn line_of(text: &str, key: &Spanned<DeString<'_>>) -> usize {
 }
 
 /// A value as an option takes it, unless it is a list or a table.
-fn single_value(value: &DeValue<'_>) -> Option<String> {
+pub fn single_value(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {

@@ -10,12 +10,23 @@ use girih_serve::ServedModel;
 
 use crate::loading;
 
-/// What a server of these models may do with files; `drafts` is the name of a draft model.
-pub fn of_server(models: &[ServedModel], draft: Option<&str>) -> Confinement {
+/// What a server reads beside its models.
+#[derive(Clone, Debug, Default)]
+pub struct ServerReads {
+    /// Draft models, and the folder of models.
+    pub models: Vec<PathBuf>,
+    /// Files, such as chat templates.
+    pub files: Vec<PathBuf>,
+}
+
+/// What a server of these models may do with files.
+pub fn of_server(models: &[ServedModel], reads: &ServerReads) -> Confinement {
     let mut allowed =
         Confinement { run: loading::own_program().into_iter().collect(), ..Confinement::default() };
-    let sources = models.iter().map(|model| model.source.as_str()).chain(draft);
-    sources.for_each(|source| allowed.read.extend(folders(Path::new(source))));
+    let sources = models.iter().map(|model| Path::new(&model.source));
+    let sources = sources.chain(reads.models.iter().map(PathBuf::as_path));
+    sources.for_each(|source| allowed.read.extend(folders(source)));
+    allowed.read.extend(reads.files.iter().cloned());
     for model in models {
         let OpenOptions { cache, hub, .. } = &model.open_options;
         allowed.read.extend(hub.as_ref().ok().map(|hub| hub.cache.clone()));

@@ -27,6 +27,15 @@ impl Error {
         Error::Call(sentence.into())
     }
 
+    /// What went wrong, in one sentence.
+    pub fn sentence(&self) -> String {
+        match self {
+            Error::Call(sentence) | Error::Work(sentence) => sentence.clone(),
+            Error::Usage(error) => error.to_string(),
+            Error::Closed => "standard output is closed".to_owned(),
+        }
+    }
+
     /// The work failed.
     pub fn work(sentence: impl Display) -> Error {
         Error::Work(sentence.to_string())

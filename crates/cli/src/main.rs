@@ -21,7 +21,9 @@ mod input;
 mod limits;
 mod loading;
 mod machine;
+mod model_folder;
 mod model_name;
+mod model_store;
 mod packed_weights;
 mod phases;
 mod process_limits;
@@ -55,6 +57,12 @@ fn main() -> ExitCode {
     if command.as_ref().is_some_and(|command| command == loading::SYNC_COMMAND) {
         return girih::sync_worker(arguments);
     }
+    if command.as_ref().is_some_and(|command| command == model_store::WORKER_COMMAND) {
+        return model_store::worker_main(arguments);
+    }
+    if command.as_ref().is_some_and(|command| command == model_store::PULL_COMMAND) {
+        return model_store::pull_main(arguments);
+    }
     if command.is_some_and(|command| command == template::WORKER_COMMAND) {
         let rest: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();
         return match rest.split_first() {
@@ -66,7 +74,9 @@ fn main() -> ExitCode {
     }
     let survives = process_limits::survive_file_limit().map_err(Error::from);
     let read = survives.and_then(|()| machine::check_process_room()).and_then(|()| settings::read());
-    match read.and_then(|Invocation { cli, faults }| cmd::dispatch(cli, faults, settings::command_line)) {
+    match read.and_then(|Invocation { cli, faults }| {
+        cmd::dispatch(cli, faults, settings::command_line, settings::read_again)
+    }) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) => report(error),

@@ -84,6 +84,21 @@ pub fn read() -> Result<Invocation> {
     Ok(Invocation { cli, faults: Vec::new() })
 }
 
+/// Reads the same command line with `more` options, which override those that are typed.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_again(more: &[OsString]) -> Result<Cli> {
+    let command = named_argument::offered(Cli::command());
+    let mut words = foreign::translated(&command, words::read(&command)?)?;
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(end..end, more.iter().cloned());
+    let file = ConfigFile::read()?;
+    let sources = SettingSources { file: &file, ignored: BTreeSet::new() };
+    let again = Call { warns: false, ..Call::from(Cli::command().args_override_self(true), words) };
+    again.parse(&sources)
+}
+
 /// A call of the program.
 struct Call {
     /// The command line, without sources.
@@ -93,12 +108,18 @@ struct Call {
     path: Vec<String>,
     /// What is typed, unless the call asks for help.
     typed: Option<ArgMatches>,
+    /// Whether it warns of variables and keys that set nothing.
+    warns: bool,
 }
 
 impl Call {
     /// The call that these words make; their errors are reported when it is parsed.
     fn of(words: Vec<OsString>) -> Call {
-        let plain = Cli::command();
+        Call::from(Cli::command(), words)
+    }
+
+    /// As [`Call::of`], of this command line.
+    fn from(plain: Command, words: Vec<OsString>) -> Call {
         let path = words::path(&plain, &words);
         let offered = named_argument::offered(plain.clone());
         let typed =
@@ -107,7 +128,7 @@ impl Call {
             Some(typed) => named_argument::offered(named_argument::chosen(plain, &path, typed)),
             None => offered,
         };
-        Call { command, words, path, typed }
+        Call { command, words, path, typed, warns: true }
     }
 
     /// Whether the call asks for help or the version, which a faulty configuration must not prevent.
@@ -153,14 +174,14 @@ impl Call {
                 return Err(plain_help.map_or_else(|| Error::call(fault.sentence), fail));
             }
             Err(ParseFault::Usage(error)) => {
-                if error.use_stderr() {
+                if error.use_stderr() && self.warns {
                     warn(sources.file);
                 }
                 return Err(fail(error));
             }
         };
         let chosen = innermost(&matches);
-        if !is_quiet(chosen) && !self.reports() {
+        if self.warns && !is_quiet(chosen) && !self.reports() {
             warn(sources.file);
         }
         refuse_idle_options(chosen)?;

@@ -26,6 +26,11 @@ impl TemplateArgs {
         self.chat_template.is_some()
     }
 
+    /// The file of the template that is used instead of the model's own.
+    pub fn file(&self) -> Option<&PathBuf> {
+        self.chat_template.as_ref()
+    }
+
     /// The source of the template that is used instead of the model's own.
     ///
     /// # Errors

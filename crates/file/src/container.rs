@@ -179,6 +179,11 @@ impl Container {
         })
     }
 
+    /// Whether the paths of the files still lead to them, and none has changed since it was opened.
+    pub fn is_current(&self) -> bool {
+        self.shards.iter().all(|shard| shard.source.is_at(&shard.path))
+    }
+
     /// Adds the tensors of one more file.
     pub(crate) fn add(&mut self, shard: Shard, contents: HeaderContents, limits: &FileLimits) -> Result<()> {
         let index = self.shards.len();

@@ -1,5 +1,9 @@
 //! The names of the files in a model's folder, as on the hub.
 
+use std::path::Path;
+
+use crate::identity::FileIdentity;
+
 /// The index of a sharded safetensors model.
 pub const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
 
@@ -23,3 +27,11 @@ pub const COMPANIONS: &[&str] = &[
     "config_sentence_transformers.json",
     SAFETENSORS_INDEX,
 ];
+
+/// A text that differs when one of a model's small files does, without reading them.
+pub fn companions_version(folder: &Path) -> String {
+    let line = |name: &&str| {
+        FileIdentity::at(&folder.join(name)).map_or_else(|_| "-".to_owned(), |it| it.to_string())
+    };
+    COMPANIONS.iter().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -6,9 +6,10 @@
 //! yet written back, or one on a disk whose inodes and times somebody else has chosen.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,14 +42,25 @@ impl FileIdentity {
     /// # Errors
     /// When the system does not tell it.
     pub fn of(file: &File) -> io::Result<FileIdentity> {
-        let status = file.metadata()?;
-        Ok(FileIdentity {
+        file.metadata().map(|status| FileIdentity::of_status(&status))
+    }
+
+    /// The identity of the file to which a path leads now.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn at(path: &Path) -> io::Result<FileIdentity> {
+        fs::metadata(path).map(|status| FileIdentity::of_status(&status))
+    }
+
+    fn of_status(status: &Metadata) -> FileIdentity {
+        FileIdentity {
             device: status.dev(),
             inode: status.ino(),
             size: status.size(),
             modified: (status.mtime(), status.mtime_nsec()),
             changed: (status.ctime(), status.ctime_nsec()),
-        })
+        }
     }
 
     /// As [`FileIdentity::of`]; waits for the clock if the file was changed within its last
@@ -105,9 +117,7 @@ impl fmt::Display for FileIdentity {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::*;
 

@@ -29,7 +29,7 @@ mod staged;
 mod writer;
 
 pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
-pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
+pub use folder::{COMPANIONS, SAFETENSORS_INDEX, companions_version};
 pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};

@@ -67,6 +67,14 @@ impl ByteSource {
         }
     }
 
+    /// Whether a path leads to this file, unchanged; true for bytes in memory.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        match &self.backing {
+            Backing::File(_, identity) => FileIdentity::at(path).is_ok_and(|now| now == *identity),
+            Backing::Memory(_) => true,
+        }
+    }
+
     /// Bytes in memory: part of the program, or of a test.
     pub fn memory(bytes: impl Into<Cow<'static, [u8]>>) -> ByteSource {
         let bytes = bytes.into();

@@ -113,7 +113,7 @@ pub use girih_words::reply::{
 };
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
-pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
+pub use girih_words::{BosEos, InfillFile, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
 pub use model_pool::{EngineFaults, LoadedModel, ModelPool};

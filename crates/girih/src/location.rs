@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use girih_file::ContainerKind;
+use girih_file::{ContainerKind, companions_version};
 #[cfg(not(feature = "hub"))]
 use girih_graph::ErrorKind;
 use girih_graph::{Error, Result};
@@ -14,7 +14,7 @@ use crate::builtin::STORIES;
 use crate::open_options::OpenOptions;
 
 /// Where a model's files are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelLocation {
     /// In the program.
     BuiltIn,
@@ -46,6 +46,15 @@ impl ModelLocation {
         match self {
             ModelLocation::BuiltIn => ModelFiles::open_embedded(&STORIES, arch, &ModelLimits::DEFAULT),
             ModelLocation::Path(path) => ModelFiles::open(path, arch, &ModelLimits::DEFAULT),
+        }
+    }
+
+    /// A text that differs when one of the model's small files does.
+    pub fn companions_version(&self) -> String {
+        match self {
+            ModelLocation::BuiltIn => String::new(),
+            ModelLocation::Path(path) if path.is_dir() => companions_version(path),
+            ModelLocation::Path(path) => path.parent().map(companions_version).unwrap_or_default(),
         }
     }
 

@@ -28,6 +28,8 @@ struct OpenedModel {
     location: ModelLocation,
     open_options: OpenOptions,
     files: ModelFiles,
+    /// The version of the small files when they were opened.
+    companions: String,
     text: OnceLock<Result<TextProcessor>>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
@@ -72,8 +74,11 @@ impl Model {
     /// As [`Model::open`].
     pub fn open_with(name: &str, options: &OpenOptions) -> Result<Model> {
         let location = ModelLocation::find(name, options)?;
+        // Before they are read: a change meanwhile makes another version.
+        let companions = location.companions_version();
         let files = location.files(options)?;
         Ok(Model(Arc::new(OpenedModel {
+            companions,
             name: name.to_owned(),
             location,
             renderer: Mutex::new(options.renderer()),
@@ -83,6 +88,20 @@ impl Model {
             #[cfg(feature = "grammar")]
             grammars: OnceLock::new(),
         })))
+    }
+
+    /// Whether its name leads to the same files as when it was opened, and none of them has changed. Contents are not read: times and
+    /// sizes tell.
+    ///
+    /// ```
+    /// assert!(girih::Model::open("stories260k")?.is_current());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn is_current(&self) -> bool {
+        let OpenedModel { name, location, open_options, files, companions, .. } = &*self.0;
+        ModelLocation::find(name, open_options).is_ok_and(|found| found == *location)
+            && files.weights.container().is_current()
+            && location.companions_version() == *companions
     }
 
     /// Opens only the tokenizer and the chat template of a model, which needs no weights.

@@ -15,7 +15,7 @@ use girih_graph::{Error, ErrorKind, Result};
 use crate::activity::EngineActivity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
-use crate::pool_entry::{PATIENCE, PoolEntry, PooledModel};
+use crate::pool_entry::{OpenedEntry, PATIENCE, PoolEntry, PooledModel};
 use crate::run_options::RunOptions;
 use crate::session::Session;
 
@@ -100,6 +100,10 @@ pub struct EngineFaults {
     pub is_down: bool,
 }
 
+/// The maximum number of models that are kept open though they are not loaded; a tokenizer of 128,000 tokens takes some
+/// 40 MB.
+const MAX_OPENED: usize = 4;
+
 /// Who wants a model to be loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LoadReason {
@@ -165,6 +169,30 @@ impl ModelPool {
         }
         state.insert(name, PoolEntry::new(source.into(), open_options, run_options));
         Ok(())
+    }
+
+    /// Removes a model, and unloads it; returns whether the pool does not have it any more. One that is in use stays.
+    ///
+    /// ```
+    /// use girih::{ModelPool, OpenOptions, RunOptions};
+    ///
+    /// let pool = ModelPool::new(1 << 30);
+    /// pool.add("lily", "stories260k", OpenOptions::default(), RunOptions::default())?;
+    /// let session = pool.session("lily", std::time::Duration::from_secs(1))?;
+    /// assert!(!pool.remove("lily"));
+    /// drop(session);
+    /// assert!(pool.remove("lily"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn remove(&self, name: &str) -> bool {
+        let _loading = lock(&self.loading);
+        let mut state = self.state();
+        let is_used = state.get(name).and_then(PoolEntry::live).is_some_and(|it| it.session.is_in_use());
+        let removed = if is_used { None } else { state.remove(name) };
+        drop(state);
+        // Ending an engine's thread takes time, in which other models answer.
+        drop(removed);
+        !is_used
     }
 
     /// The session of a model. Loads it if it is not loaded, and returns when it is ready.
@@ -349,9 +377,7 @@ impl ModelPool {
     fn find(&self, name: &str, now: Duration, reason: LoadReason) -> Result<Option<Session>> {
         let mut state = self.state();
         let Some(entry) = state.get(name) else {
-            let names: Vec<&str> = state.keys().map(String::as_str).collect();
-            let sentence = format!("the pool has no model {name:?}; it has {}", names.join(", "));
-            return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+            return Err(unknown(&state, name));
         };
         if let Some(left) = entry.pause_left(now) {
             let sentence = format!(
@@ -384,23 +410,30 @@ impl ModelPool {
         if let Some(session) = self.find(name, now, reason)? {
             return Ok(session);
         }
-        let (source, open_options, run_options) = {
+        let (source, open_options, run_options, opened) = {
             let state = self.state();
-            let entry = &state[name]; // models are never removed
-            (entry.source.clone(), entry.open_options.clone(), entry.run_options.clone())
+            let Some(entry) = state.get(name) else { return Err(unknown(&state, name)) };
+            let opened = entry.opened.as_ref().map(|opened| opened.model.clone());
+            (entry.source.clone(), entry.open_options.clone(), entry.run_options.clone(), opened)
         };
-        let plan = Model::open_with(&source, &open_options)
-            .and_then(|model| model.plan(run_options))
-            .map_err(|error| error.of(name))?;
+        let model = match opened.filter(Model::is_current) {
+            Some(model) => model,
+            None => Model::open_with(&source, &open_options).map_err(|error| error.of(name))?,
+        };
+        let plan = model.plan(run_options).map_err(|error| error.of(name))?;
         let bytes = plan.memory().total();
         // Unloaded before the new model takes memory.
         drop(self.make_room(name, bytes, now, reason)?);
         let session = plan.start_in_background(|_| {}).map_err(|error| error.of(name))?;
-        if let Some(entry) = self.state().get_mut(name) {
+        let mut state = self.state();
+        if let Some(entry) = state.get_mut(name) {
+            entry.opened = Some(OpenedEntry { model, loaded: now });
             let (begun, session) = (now, session.clone());
             entry.loaded = Some(PooledModel { session, bytes, begun, ready: None, last_used: now });
             entry.wait = None;
         }
+        forget_opened(&mut state);
+        drop(state);
         Ok(session)
     }
 
@@ -468,6 +501,27 @@ impl ModelPool {
     fn state(&self) -> MutexGuard<'_, BTreeMap<String, PoolEntry>> {
         lock(&self.state)
     }
+}
+
+/// Closes models that are not loaded, those of the earliest loads first, until few are open.
+fn forget_opened(state: &mut BTreeMap<String, PoolEntry>) {
+    let idle = |entry: &PoolEntry| Some(entry.opened.as_ref().filter(|_| entry.live().is_none())?.loaded);
+    let mut open: Vec<(Duration, String)> =
+        state.iter().filter_map(|(name, entry)| Some((idle(entry)?, name.clone()))).collect();
+    open.sort_unstable();
+    let count = open.len().saturating_sub(MAX_OPENED);
+    for (_, name) in open.into_iter().take(count) {
+        if let Some(entry) = state.get_mut(&name) {
+            entry.opened = None;
+        }
+    }
+}
+
+/// The error of a name that no model has.
+fn unknown(state: &BTreeMap<String, PoolEntry>, name: &str) -> Error {
+    let names: Vec<&str> = state.keys().map(String::as_str).collect();
+    let sentence = format!("the pool has no model {name:?}; it has {}", names.join(", "));
+    Error::with_kind(ErrorKind::NotFound, sentence)
 }
 
 /// The models of a pool with this budget that have to go so that `bytes` more fit.

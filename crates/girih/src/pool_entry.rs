@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::model::Model;
 use crate::open_options::OpenOptions;
 use crate::readiness::EnginePhase;
 use crate::run_options::RunOptions;
@@ -32,10 +33,19 @@ pub(crate) struct PoolEntry {
     pub open_options: OpenOptions,
     pub run_options: RunOptions,
     pub loaded: Option<PooledModel>,
+    /// The model without its weights, as it was last opened: its tokenizer takes longer to be made than mapped weights.
+    pub opened: Option<OpenedEntry>,
     /// The bytes of its memory plan; `None` until it is planned.
     pub bytes: Option<u64>,
     pub faults: EngineFaultRecord,
     pub wait: Option<RoomWait>,
+}
+
+/// A model that is kept open.
+pub(crate) struct OpenedEntry {
+    pub model: Model,
+    /// When its last load began.
+    pub loaded: Duration,
 }
 
 /// A session of a pool.
@@ -78,6 +88,7 @@ impl PoolEntry {
             open_options,
             run_options,
             loaded: None,
+            opened: None,
             bytes: None,
             faults: EngineFaultRecord::default(),
             wait: None,

@@ -87,7 +87,7 @@ impl PromptMap {
     /// ```
     pub fn part_at(&self, position: u32) -> PromptPart {
         let before = self.tokens.iter().take(position as usize);
-        let offset: usize = before.map(|id| self.bytes(*id)).sum();
+        let offset: usize = before.map(|id| self.tokenizer.spelled_len(*id)).sum();
         let next = self.parts.partition_point(|(start, _)| *start <= offset);
         self.parts[..next].last().map_or(PromptPart::Start, |(_, part)| part.clone())
     }
@@ -108,10 +108,6 @@ impl PromptMap {
         let tokens = self.tokens.iter().skip(position as usize).take(count);
         let bytes: Vec<u8> = tokens.flat_map(|id| self.token_bytes(*id)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    fn bytes(&self, id: u32) -> usize {
-        self.token_bytes(id).len()
     }
 
     fn token_bytes(&self, id: u32) -> Vec<u8> {
@@ -199,9 +195,70 @@ fn insert_tools(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use girih_words::BosEos;
     use serde_json::json;
 
     use super::*;
+    use crate::{BUILT_IN, Model, OpenOptions};
+
+    /// Writes all of a conversation of an agent.
+    const WHOLE: &str = "<s>{{ tools }}{% for message in messages %}<u>{{ message.content }}</u>{% endfor %}";
+
+    /// The median of what `work` takes in nine runs.
+    fn median(mut work: impl FnMut()) -> Duration {
+        let mut times: Vec<Duration> = (0..9)
+            .map(|_| {
+                let begun = Instant::now();
+                work();
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        times[4]
+    }
+
+    #[test]
+    #[ignore = "a measurement: cargo test --release -p girih --lib -- --ignored --nocapture report_costs"]
+    fn a_report_costs_less_than_a_hundredth_of_an_agents_request() {
+        let options = OpenOptions { chat_template: Some(WHOLE.to_owned()), ..OpenOptions::default() };
+        let model = Model::open_with(BUILT_IN, &options).unwrap();
+        let tokenizer = &model.text_processor().unwrap().tokenizer;
+        let words =
+            ["Lily ", "saw ", "a big ", "dog ", "and ", "ran. ", "Tom ", "was ", "happy ", "to play. "];
+        let text = |seed: usize, count: usize| -> String {
+            (0..count).map(|at| words[(at * at + seed * 7 + at / 3) % words.len()]).collect()
+        };
+        let tool = |at: usize| json!({"type": "function", "function": {"name": format!("tool_{at}"), "description": text(at, 80)}});
+        let mut conversation =
+            Conversation { tools: Some((0..30).map(tool).collect()), ..Conversation::new() };
+        conversation = conversation.system(text(1, 4500));
+        for turn in 0..40 {
+            conversation = conversation.user(text(turn, 40)).assistant(text(turn + 100, 90));
+        }
+        let spans = model.render(&conversation).unwrap();
+        let tokens = tokenizer.encode_spans(&spans, BosEos::Omit).unwrap();
+        // The least that a request takes before its first step: rendering and tokens. Steps take longer.
+        let request = median(|| {
+            let spans = model.render(&conversation).unwrap();
+            tokenizer.encode_spans(&spans, BosEos::Omit).unwrap();
+        });
+        let map = PromptMap::new(&conversation, &spans, &tokens, tokenizer);
+        let making = median(|| drop(PromptMap::new(&conversation, &spans, &tokens, tokenizer)));
+        let position = tokens.len() as u32 - 10;
+        let looking = median(|| drop(map.part_at(position)));
+        println!(
+            "{} tokens: rendering and tokens {request:?}; map {making:?}, position {looking:?}",
+            tokens.len()
+        );
+        assert!(
+            matches!(map.part_at(position), PromptPart::Message { number: 80, .. }),
+            "{:?}",
+            map.part_at(position)
+        );
+        assert!((making + looking) * 100 <= request, "more than a hundredth");
+    }
 
     fn places(conversation: &Conversation, text: &str, needles: &[&str]) -> Vec<String> {
         let parts = parts(conversation, text);

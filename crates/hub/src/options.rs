@@ -26,6 +26,8 @@ pub struct PullOptions {
     /// The maximum wait between retries. If a server's `Retry-After` is longer,
     /// the pull fails with an error that states it.
     pub wait_max: Duration,
+    /// The maximum number of bytes that are downloaded; `None` for what the disk has.
+    pub max_fetched: Option<u64>,
 }
 
 impl Default for PullOptions {
@@ -40,6 +42,7 @@ impl Default for PullOptions {
             retries: 5,
             backoff: Duration::from_secs(1),
             wait_max: Duration::from_secs(60),
+            max_fetched: None,
         }
     }
 }

@@ -24,6 +24,8 @@ pub enum PullProgress<'a> {
     Received {
         /// Its name in the repository.
         file: &'a str,
+        /// Its digest: 64 hexadecimal digits of SHA-256, or 40 of git's SHA-1.
+        digest: &'a str,
         /// The bytes of the file on disk.
         bytes: u64,
         /// The size of the whole file, in bytes.

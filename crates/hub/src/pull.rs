@@ -156,6 +156,10 @@ impl Pull<'_> {
             // No overflow: it is at most `bytes`.
             needed += self.left_of(file);
         }
+        if let Some(max) = self.options.max_fetched.filter(|max| needed > *max) {
+            let sentence = format!("the download needs {needed} bytes, but {max} are allowed: remove models");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         let folder = self.repo.blobs();
         let disk = rustix::fs::statvfs(&folder).map_err(|error| unreadable(&folder, error.into()))?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);

@@ -152,6 +152,7 @@ impl Partial {
         progress: &mut dyn FnMut(PullProgress<'_>),
     ) -> Result<(), RequestFailure> {
         let mut buffer = vec![0; CHUNK_BYTES];
+        let digest = target.digest.to_string();
         loop {
             let count = response.body.read(&mut buffer)?;
             if count == 0 {
@@ -171,6 +172,7 @@ impl Partial {
             self.received += count as u64;
             progress(PullProgress::Received {
                 file: &target.name,
+                digest: &digest,
                 bytes: self.length,
                 of: target.size,
                 left: target.size - self.length + self.left_after,

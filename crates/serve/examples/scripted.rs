@@ -1,5 +1,6 @@
 //! A server whose model says what a script says, for tests of clients and agents:
-//! `cargo run --release -p girih-serve --example scripted -- MODEL <script.json`.
+//! `cargo run --release -p girih-serve --example scripted -- MODEL [CONTEXT] <script.json`. It logs each request with its body
+//! to standard error.
 //!
 //! The script is a JSON list of objects with `when` and `then`. If the last message of a request contains the text
 //! `when` of an entry, its reply is `then`, with thinking and calls as the model's style spells them. The
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use girih::{
     Constraint, Error, ErrorKind, Model, OpenOptions, Prompt, Request, Result, RunOptions, ToolChoice,
 };
+use girih_serve::observe::AccessLog;
 use girih_serve::{RequestHook, ServeOptions, ServedModel, Server};
 use serde::Deserialize;
 
@@ -74,19 +76,33 @@ fn hook(script: Vec<ScriptEntry>, tokens: Arc<Vec<Vec<u8>>>) -> RequestHook {
 }
 
 fn main() -> Result<()> {
-    let Some(source) = std::env::args().nth(1) else {
-        return Err(Error::with_kind(ErrorKind::Refused, "usage: scripted MODEL <script.json"));
-    };
+    let usage = || Error::with_kind(ErrorKind::Refused, "usage: scripted MODEL [CONTEXT] <script.json");
+    let source = std::env::args().nth(1).ok_or_else(usage)?;
+    let context =
+        std::env::args().nth(2).map(|context| context.parse::<u32>().map_err(|_| usage())).transpose()?;
     let script: Vec<ScriptEntry> = serde_json::from_reader(std::io::stdin())
         .map_err(|error| Error::with_kind(ErrorKind::Refused, format!("the script is no list: {error}")))?;
     let model = Model::open(&source)?;
     let tokens = Arc::new(token_bytes(&model)?);
     let name = model.name().rsplit('/').next().unwrap_or_default().to_owned();
     let open_options = OpenOptions::default();
-    let run_options = RunOptions { sequences: 4, ..RunOptions::default() };
-    let served = ServedModel { name, source, open_options, run_options, is_loaded_on_request: false };
-    let options =
-        ServeOptions { port: 0, request_hook: Some(hook(script, tokens)), ..ServeOptions::new(vec![served]) };
+    let run_options = RunOptions { sequences: 4, context, ..RunOptions::default() };
+    let is_loaded_on_request = false;
+    let served = ServedModel {
+        name,
+        source,
+        open_options,
+        run_options,
+        is_loaded_on_request,
+        unload_idle: None,
+        version: None,
+    };
+    let options = ServeOptions {
+        port: 0,
+        request_hook: Some(hook(script, tokens)),
+        access_log: Some(AccessLog::new(std::io::stderr(), true)),
+        ..ServeOptions::new(vec![served])
+    };
     let server = Server::start(options)?;
     let signals = server.catch_signals()?;
     println!("listening on http://{}", server.address());

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, Logprobs, Model, Priority, Prompt, RepetitionRule, Reply, ReplyPart, Request,
-    Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
+    ErrorKind, Event, Grammar, InfillFile, Logprobs, Model, Priority, Prompt, RepetitionRule, Reply,
+    ReplyPart, Request, Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
 };
 
 use crate::background::in_background;
@@ -20,6 +20,7 @@ use crate::calendar::since_1970;
 use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
+use crate::find_model::find_model;
 use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
@@ -56,6 +57,8 @@ pub struct GenerationRequest {
     pub includes_stop: bool,
     /// If set, a reply is the text between its prompt, a text, and this one.
     pub suffix: Option<String>,
+    /// Other files that stand before a prompt with a suffix.
+    pub infill_files: Vec<InfillFile>,
     /// If set, only this number of last tokens of a prompt are kept.
     pub prompt_end: Option<u32>,
     /// Whether it comes after other requests of its tenant.
@@ -255,7 +258,8 @@ pub async fn begin(
 ) -> Result<Generation, ApiError> {
     request.notes = ParameterNotes::current();
     request.follow(&state.reply_rules);
-    let model = state.models.find(request.model.as_deref())?;
+    let model = find_model(state, request.model.as_deref()).await?;
+    let model = &*model;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     if let Some(keep) = request.keep_alive {
@@ -265,7 +269,7 @@ pub async fn begin(
     let begun = Instant::now();
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
-    let turn = state.models.turn(&model.name).await;
+    let turn = model.turn().await;
     let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
     // Chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
@@ -456,7 +460,8 @@ impl GenerationRequest {
                 "suffix needs a prompt that is a text, as the model's own tokens stand between both";
             return Err(ApiError::invalid("suffix", message));
         };
-        let infill = model.text_processor()?.infill_prompt(&before, suffix).map_err(|error| {
+        let infill = model.text_processor()?.infill_prompt(&before, suffix, &self.infill_files);
+        let infill = infill.map_err(|error| {
             let is_refusal = error.kind() == ErrorKind::Refused;
             let error = ApiError::from(error);
             if is_refusal { ApiError { param: Some("suffix".to_owned()), ..error } } else { error }

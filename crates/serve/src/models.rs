@@ -1,7 +1,9 @@
-//! The models that are served: their names, their sessions in a pool, and encoders.
+//! The models that are served: their names, their sessions in a pool, and encoders. The models of a folder may
+//! change while the server runs.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::{Arc, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -12,48 +14,87 @@ use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::keep_alive::KeepAlive;
-use crate::options::{ServeOptions, ServedModel};
+use crate::model_folder::{FolderEntry, ModelFolder};
+use crate::options::ServeOptions;
+use crate::served_model::ServedModel;
 
 /// The requests of a model that render templates or read grammars at once: one model's leave threads to the
 /// others.
 const TURNS: usize = 8;
+
+/// The names of models that a message lists.
+const MAX_NAMES: usize = 32;
 
 /// The models that are served.
 pub struct ServedModels {
     pool: ModelPool,
     /// Held while a load is begun, which the pool does one after another: requests that wait for it hold no thread.
     pub(crate) loading: Arc<Mutex<()>>,
-    /// What is left of the turns of each model.
-    turns: BTreeMap<String, Arc<Semaphore>>,
-    models: Vec<ServedModel>,
-    /// The models without their weights, in the same order.
-    opened: Vec<Model>,
+    /// Those that are served now.
+    list: RwLock<Arc<Vec<Arc<ListedModel>>>>,
+    /// Where models may be added and removed.
+    folder: Option<Arc<dyn ModelFolder>>,
+    /// Why the folder could not be read the last time; empty if it could.
+    folder_fault: std::sync::Mutex<String>,
+    /// Held while the folder is read.
+    pub(crate) reading: Arc<Mutex<()>>,
+    /// Models that were removed while requests used them: they are still in the pool.
+    leaving: std::sync::Mutex<BTreeSet<String>>,
     /// Those that are encoders, by name.
     encoders: BTreeMap<String, ServedEncoder>,
     unload_idle: Option<Duration>,
     /// What requests ask for instead, by the model's name.
     keeps: std::sync::Mutex<BTreeMap<String, KeepAlive>>,
+    notice: fn(&str),
     started: Instant,
     created: u64,
+}
+
+/// A model that is served, with its files, without its weights.
+#[derive(Debug)]
+pub struct ListedModel {
+    served: ServedModel,
+    /// The model.
+    pub model: Model,
+    /// What is left of its turns.
+    turns: Arc<Semaphore>,
+}
+
+impl Deref for ListedModel {
+    type Target = ServedModel;
+
+    fn deref(&self) -> &ServedModel {
+        &self.served
+    }
+}
+
+impl ListedModel {
+    fn open(served: ServedModel) -> Result<ListedModel> {
+        let model = Model::open_with(&served.source, &served.open_options);
+        let model = model.map_err(|error| error.of(&served.name))?;
+        Ok(ListedModel { served, model, turns: Arc::new(Semaphore::new(TURNS)) })
+    }
+
+    /// Waits for one of the turns of the model, which end with the result.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turns).acquire_owned().await.ok()
+    }
 }
 
 impl ServedModels {
     /// The models of the options; nothing is loaded yet.
     ///
     /// # Errors
-    /// When there is no model, two have the same name, one cannot be opened, or the encoders do not
+    /// When there is no model and no folder, two have the same name, one cannot be opened, or the encoders do not
     /// fit into memory together.
     pub fn new(options: &ServeOptions) -> Result<ServedModels> {
-        let ServeOptions { models, memory, .. } = options;
-        if models.is_empty() {
+        let ServeOptions { models, memory, folder, .. } = options;
+        if models.is_empty() && folder.is_none() {
             return Err(girih::Error::with_kind(ErrorKind::Refused, "no model is served; name one"));
         }
-        let open = |model: &ServedModel| {
-            Model::open_with(&model.source, &model.open_options).map_err(|error| error.of(&model.name))
-        };
-        let opened = models.iter().map(open).collect::<Result<Vec<Model>>>()?;
+        let opened = models.iter().cloned().map(ListedModel::open).collect::<Result<Vec<ListedModel>>>()?;
         let mut encoders = BTreeMap::new();
-        for (ServedModel { name, run_options, .. }, model) in models.iter().zip(&opened) {
+        for ListedModel { served: ServedModel { name, run_options, .. }, model, .. } in &opened {
             if model.files().facts.is_encoder() {
                 let encoder = ServedEncoder::new(model.clone(), run_options.clone());
                 encoders.insert(name.clone(), encoder.map_err(|error| error.of(name))?);
@@ -71,29 +112,31 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options, .. } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
-        let turns = models.iter().map(|model| (model.name.clone(), Arc::new(Semaphore::new(TURNS))));
         Ok(ServedModels {
             pool,
             loading: Arc::default(),
-            turns: turns.collect(),
-            models: models.clone(),
-            opened,
+            list: RwLock::new(Arc::new(opened.into_iter().map(Arc::new).collect())),
+            folder: folder.clone(),
+            folder_fault: std::sync::Mutex::default(),
+            reading: Arc::default(),
+            leaving: std::sync::Mutex::default(),
             encoders,
             unload_idle: options.unload_idle,
             keeps: std::sync::Mutex::default(),
+            notice: options.notice,
             started: Instant::now(),
             created: since_1970().as_secs(),
         })
     }
 
-    /// The models, in the order of the options.
-    pub fn list(&self) -> &[ServedModel] {
-        &self.models
+    /// The models that are served now: those of the options in their order, then those that were added.
+    pub fn list(&self) -> Arc<Vec<Arc<ListedModel>>> {
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The models with their files, without their weights.
-    pub fn opened(&self) -> impl Iterator<Item = (&ServedModel, &Model)> {
-        self.models.iter().zip(&self.opened)
+    /// The folder whose models are served, if there is one.
+    pub fn folder(&self) -> Option<&Arc<dyn ModelFolder>> {
+        self.folder.as_ref()
     }
 
     /// The encoder of this name.
@@ -121,15 +164,87 @@ impl ServedModels {
     ///
     /// # Errors
     /// When no model has the name: status 404.
-    pub fn find(&self, name: Option<&str>) -> Result<&ServedModel, ApiError> {
-        let Some(name) = name else { return Ok(&self.models[0]) };
-        self.models.iter().find(|model| model.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
-            let name: String = name.chars().take(100).collect();
-            let message = format!("there is no model {name:?}; served are {}", names.join(", "));
-            let error = ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message);
-            ApiError { param: Some("model".to_owned()), ..error }
-        })
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<ListedModel>, ApiError> {
+        let list = self.list();
+        let found = match name {
+            None => list.first(),
+            Some(name) => list.iter().find(|model| model.name == name),
+        };
+        found.cloned().ok_or_else(|| not_found(name, &list))
+    }
+
+    /// Adds the models that are new in the folder and removes those that are gone. Not for a thread that serves
+    /// connections.
+    pub(crate) fn read_folder(&self) {
+        let Some(folder) = &self.folder else { return };
+        let entries = match folder.entries() {
+            Ok(entries) => entries,
+            Err(error) => return self.tell_fault(error.to_string()),
+        };
+        self.folder_fault().clear();
+        let mut list: Vec<Arc<ListedModel>> = self.list().to_vec();
+        let is_present = |model: &ListedModel| {
+            let entry = |version| FolderEntry { name: model.name.clone(), version };
+            model.version.clone().is_none_or(|version| entries.contains(&entry(version)))
+        };
+        let gone = list.extract_if(.., |model| !is_present(model)).collect::<Vec<_>>();
+        self.leaving().extend(gone.iter().map(|model| model.name.clone()));
+        if !gone.is_empty() {
+            self.set_list(list.clone());
+        }
+        drop(gone);
+        self.drop_leaving();
+        for entry in &entries {
+            if list.iter().any(|model| model.name == entry.name) || self.leaving().contains(&entry.name) {
+                continue;
+            }
+            let Some(served) = folder.open(entry) else { continue };
+            match self.added(served) {
+                Ok(model) => list.push(Arc::new(model)),
+                Err(error) => (self.notice)(&format!("left out: {error}")),
+            }
+        }
+        self.set_list(list);
+    }
+
+    /// Tells why the folder cannot be read, unless that was told the last time.
+    fn tell_fault(&self, sentence: String) {
+        let mut last = self.folder_fault();
+        if *last != sentence {
+            (self.notice)(&sentence);
+            *last = sentence;
+        }
+    }
+
+    fn folder_fault(&self) -> MutexGuard<'_, String> {
+        self.folder_fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn added(&self, served: ServedModel) -> Result<ListedModel> {
+        let model = ListedModel::open(served)?;
+        let ServedModel { name, source, open_options, run_options, .. } = &model.served;
+        self.pool.add(name, source, open_options.clone(), run_options.clone())?;
+        Ok(model)
+    }
+
+    fn set_list(&self, list: Vec<Arc<ListedModel>>) {
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(list);
+    }
+
+    /// Takes models that were removed out of the pool, if nobody uses them any more. Not for a thread that serves
+    /// connections.
+    fn drop_leaving(&self) {
+        let names: Vec<String> = self.leaving().iter().cloned().collect();
+        for name in names {
+            if self.pool.remove(&name) {
+                self.keeps().remove(&name);
+                self.leaving().remove(&name);
+            }
+        }
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of a model if it is loaded or being loaded; `None` if it may be loaded.
@@ -162,11 +277,6 @@ impl ServedModels {
         Ok(())
     }
 
-    /// Waits for one of the turns of a model, which end with the result.
-    pub(crate) async fn turn(&self, name: &str) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(self.turns.get(name)?).acquire_owned().await.ok()
-    }
-
     /// The faults of the models' engines.
     pub fn engine_faults(&self) -> Vec<EngineFaults> {
         self.pool.engine_faults()
@@ -193,9 +303,10 @@ impl ServedModels {
         for (name, encoder) in &self.encoders {
             encoder.load().map_err(|error| error.of(name))?;
         }
-        let at_start =
-            |model: &&ServedModel| !model.is_loaded_on_request && !self.encoders.contains_key(&model.name);
-        for model in self.models.iter().filter(at_start) {
+        let at_start = |model: &&Arc<ListedModel>| {
+            !model.is_loaded_on_request && !self.encoders.contains_key(&model.name)
+        };
+        for model in self.list().iter().filter(at_start) {
             match self.pool.session(&model.name, self.now()) {
                 Ok(session) => sessions.push(session),
                 Err(error) if error.kind() == ErrorKind::QueueFull => break,
@@ -228,18 +339,25 @@ impl ServedModels {
         self.keeps().insert(name.to_owned(), keep);
     }
 
-    /// The time after which a model that nobody uses is unloaded; `None` if it stays.
+    /// The time after which a model that nobody uses is unloaded; `None` if it stays. What a request asked for comes
+    /// before the model's own time, and that before the server's.
     fn idle_of(&self, name: &str) -> Option<Duration> {
         match self.keeps().get(name) {
-            None => self.unload_idle,
-            Some(KeepAlive::For(time)) => Some(*time),
-            Some(KeepAlive::Forever) => None,
+            Some(KeepAlive::For(time)) => return Some(*time),
+            Some(KeepAlive::Forever) => return None,
+            None => {}
         }
+        let list = self.list();
+        let own = list.iter().find(|model| model.name == name).and_then(|model| model.unload_idle);
+        own.or(self.unload_idle)
     }
 
     /// Whether models are unloaded after a time.
     pub fn has_idle_times(&self) -> bool {
-        self.unload_idle.is_some() || !self.keeps().is_empty()
+        self.unload_idle.is_some()
+            || !self.keeps().is_empty()
+            || !self.leaving().is_empty()
+            || self.list().iter().any(|model| model.unload_idle.is_some())
     }
 
     fn keeps(&self) -> MutexGuard<'_, BTreeMap<String, KeepAlive>> {
@@ -248,6 +366,7 @@ impl ServedModels {
 
     /// Unloads the models whose time without a request is over, and returns their names.
     pub fn unload_idle(&self) -> Vec<String> {
+        self.drop_leaving();
         self.pool.unload_idle_by(self.now(), |name| self.idle_of(name))
     }
 
@@ -255,4 +374,23 @@ impl ServedModels {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// The error of a name that no model has.
+fn not_found(name: Option<&str>, list: &[Arc<ListedModel>]) -> ApiError {
+    let names: Vec<&str> = list.iter().take(MAX_NAMES).map(|model| model.name.as_str()).collect();
+    let served = match list.len() {
+        0 => "none is served yet".to_owned(),
+        count if count > MAX_NAMES => format!("served are {count}, such as {}", names.join(", ")),
+        _ => format!("served are {}", names.join(", ")),
+    };
+    let message = match name {
+        None => format!("there is no model: {served}"),
+        Some(name) => {
+            let name: String = name.chars().take(100).collect();
+            format!("there is no model {name:?}; {served}")
+        }
+    };
+    let error = ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message);
+    ApiError { param: Some("model".to_owned()), ..error }
 }

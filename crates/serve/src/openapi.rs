@@ -23,6 +23,7 @@ use crate::state::ServerState;
         metrics::metrics,
         openai::chat::complete,
         openai::completions::complete,
+        openai::infill::fill,
         openai::models::list,
         openai::models::one,
         openai::tokenize::tokenize,
@@ -35,6 +36,9 @@ use crate::state::ServerState;
         ollama::generate::generate,
         ollama::embed::create,
         ollama::embed::create_one,
+        ollama::changes::pull,
+        ollama::changes::remove,
+        ollama::changes::copy,
         ollama::models::tags,
         ollama::models::processes,
         ollama::models::show,
@@ -46,9 +50,11 @@ use crate::state::ServerState;
 struct Description;
 
 /// The bodies of requests, and their parameters without effect.
-const TABLES: [(&str, &[ParameterWithoutEffect]); 10] = [
+const TABLES: [(&str, &[ParameterWithoutEffect]); 12] = [
     ("ChatRequest", openai::parameters::WITHOUT_EFFECT),
     ("CompletionRequest", openai::parameters::WITHOUT_EFFECT),
+    ("InfillRequest", openai::parameters::WITHOUT_EFFECT),
+    ("InfillRequest", openai::infill::WISHES),
     ("ResponsesRequest", openai::responses::request::WITHOUT_EFFECT),
     ("EmbeddingsRequest", openai::embeddings::WITHOUT_EFFECT),
     ("MessagesRequest", anthropic::request::WITHOUT_EFFECT),
@@ -89,14 +95,16 @@ fn described() -> Document {
         }
     }
     for (path, item) in &mut document.paths.paths {
-        for (method, operation) in [("get", &mut item.get), ("post", &mut item.post)] {
+        for (method, operation) in
+            [("get", &mut item.get), ("post", &mut item.post), ("delete", &mut item.delete)]
+        {
             if let Some(operation) = operation {
                 operation.operation_id = Some(operation_id(method, path));
             }
         }
     }
     let paths = document.paths.paths.values_mut();
-    let operations = paths.flat_map(|path| path.get.iter_mut().chain(path.post.iter_mut()));
+    let operations = paths.flat_map(|path| [&mut path.get, &mut path.post, &mut path.delete]).flatten();
     for response in operations.flat_map(|operation| operation.responses.responses.values_mut()) {
         if let RefOr::T(response) = response
             && response.description.is_empty()

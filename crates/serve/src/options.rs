@@ -2,38 +2,30 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use girih::tools::Confinement;
-use girih::{OpenOptions, RunOptions};
 
 use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
+use crate::model_changes::ModelChanger;
+use crate::model_folder::ModelFolder;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::parameters::UnknownParameters;
 use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
-
-/// A model that is served.
-#[derive(Clone, Debug)]
-pub struct ServedModel {
-    /// Its id in the APIs.
-    pub name: String,
-    /// What [`girih::Model::open_with`] takes.
-    pub source: String,
-    /// How it is opened.
-    pub open_options: OpenOptions,
-    /// How it runs.
-    pub run_options: RunOptions,
-    /// Whether it is loaded by the first request that names it, and not at the start.
-    pub is_loaded_on_request: bool,
-}
+use crate::served_model::ServedModel;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The models, at least one. The first one answers requests that name none.
+    /// The models, at least one unless there is a folder. The first one answers requests that name none.
     pub models: Vec<ServedModel>,
+    /// A folder whose models are served, too; those that it has at the start are among `models`. Default none.
+    pub folder: Option<Arc<dyn ModelFolder>>,
+    /// What changes the models of the folder when clients ask for it. Default none: they may not.
+    pub model_changer: Option<Arc<dyn ModelChanger>>,
     /// The address to listen on. Default 127.0.0.1.
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
@@ -92,6 +84,8 @@ impl ServeOptions {
     pub fn new(models: Vec<ServedModel>) -> ServeOptions {
         ServeOptions {
             models,
+            folder: None,
+            model_changer: None,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             api_keys: None,

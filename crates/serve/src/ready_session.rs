@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::background::in_background;
 use crate::error::ApiError;
-use crate::options::ServedModel;
+use crate::served_model::ServedModel;
 use crate::state::{ServerPhase, ServerState};
 
 /// The time between two attempts to load a model for which others in use leave no room.

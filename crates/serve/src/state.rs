@@ -12,17 +12,21 @@ use crate::cache_reports::CacheReports;
 use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
+use crate::model_changes::ModelChanger;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
-use crate::options::{ServeOptions, ServedModel};
+use crate::options::ServeOptions;
 use crate::parameters::ParameterPolicy;
 use crate::reply_rules::ReplyRules;
 use crate::request_hook::RequestHook;
+use crate::served_model::ServedModel;
 
 /// What all requests share.
 pub struct ServerState {
     /// The models.
     pub models: ServedModels,
+    /// Changes which models there are, if clients may.
+    pub model_changer: Option<Arc<dyn ModelChanger>>,
     /// Changes requests before they are queued.
     pub request_hook: Option<RequestHook>,
     /// What holds for all replies.
@@ -78,6 +82,7 @@ impl ServerState {
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
+            model_changer: options.model_changer.clone(),
             request_hook: options.request_hook.clone(),
             reply_rules: options.reply_rules,
             cache_reports: CacheReports::default(),

@@ -46,9 +46,7 @@ impl ThinkingLimit {
     /// When there is no tokenizer, or no template of the right name.
     pub fn lack(self, conversation: &Conversation, model: &Model) -> girih::Result<Option<&'static str>> {
         let tools = conversation.tools.as_deref();
-        let can_end = model.reply_style(tools.is_some())?.can_end_thinking();
-        let thinks = TemplateThinking::of(model, tools)?.thinks;
-        Ok((!thinks || !can_end).then_some("the model does not think, or not in a form that can be ended"))
+        Ok((!TemplateThinking::of(model, tools)?.thinks).then_some("the model does not think"))
     }
 }
 

@@ -80,6 +80,29 @@ impl Decoding {
     }
 }
 
+impl Decoding {
+    /// The number of bytes of text of a token that is not the first, mostly without making them.
+    pub(super) fn len(&self, token: &str) -> usize {
+        let replaced = |from: &str, to: &str| {
+            let count = token.matches(from).count();
+            token.len() - count * from.len() + count * to.len()
+        };
+        match self {
+            Decoding::ByteLevel => {
+                let bytes: Option<usize> =
+                    token.chars().try_fold(0, |count, char| byte_level::byte_of(char).map(|_| count + 1));
+                bytes.unwrap_or(token.len())
+            }
+            Decoding::Metaspace { mark, .. } => replaced(mark.encode_utf8(&mut [0; 4]), " "),
+            Decoding::Pieces { replace, byte_fallback, .. } => match replace.as_slice() {
+                [(from, to)] if !token.starts_with('<') || !byte_fallback => replaced(from, to),
+                _ => self.bytes(token, TextPosition::Later).len(),
+            },
+            Decoding::WordPiece { .. } => self.bytes(token, TextPosition::Later).len(),
+        }
+    }
+}
+
 /// The byte of a token `<0xNN>`.
 pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
@@ -90,6 +113,31 @@ pub(super) fn byte_token(token: &str) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_length_of_a_token_is_that_of_its_bytes() {
+        let pieces = |replace: &[(&str, &str)], byte_fallback| Decoding::Pieces {
+            replace: replace.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect(),
+            byte_fallback,
+            strip: None,
+        };
+        let decodings = [
+            Decoding::ByteLevel,
+            pieces(&[("▁", " ")], true),
+            pieces(&[("▁", " ")], false),
+            pieces(&[("▁", " "), (" ", "▁▁")], true),
+            Decoding::Metaspace { mark: '▁', opens: true },
+            Decoding::WordPiece { prefix: "##".to_owned(), cleanup: true },
+        ];
+        let tokens =
+            ["Ġthe", "▁the▁", "<0x0A>", "<0xZZ>", "<a▁b", "##s", "Ġé", "é", "日本", "", ".", "▁<0x0A>"];
+        for decoding in &decodings {
+            for token in tokens {
+                let bytes = decoding.bytes(token, TextPosition::Later);
+                assert_eq!(decoding.len(token), bytes.len(), "{decoding:?} {token:?}");
+            }
+        }
+    }
 
     #[test]
     fn only_two_hexadecimal_digits_make_a_byte_token() {

@@ -38,7 +38,7 @@ mod unigram;
 mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;
-pub use infill::InfillPrompt;
+pub use infill::{InfillFile, InfillPrompt};
 pub use limits::TextLimits;
 pub use parts::NamedTokens;
 pub use processor::TextProcessor;

@@ -12,6 +12,7 @@
 //! spaces or `<think>` of Qwen3, are ordinary text and match everywhere.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -51,6 +52,8 @@ pub struct Tokenizer {
     bos_eos: BosEosIds,
     decoding: Decoding,
     named: NamedTokens,
+    /// Those of [`Tokenizer::spelled_len`], once they were needed.
+    lengths: OnceLock<Box<[u32]>>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -73,6 +76,7 @@ impl Tokenizer {
         let (plain, normalized) =
             (matcher(plain, &Normalization::none())?, matcher(normalized, &normalization)?);
         Ok(Tokenizer {
+            lengths: OnceLock::new(),
             table,
             special,
             plain,
@@ -215,6 +219,20 @@ impl Tokenizer {
             Some(token) if !self.is_special(id) => self.decoding.bytes(token, TextPosition::Later),
             _ => Vec::new(),
         }
+    }
+
+    /// The number of bytes that a token takes in the text of a prompt, where special tokens are spelled. The first call makes a table of
+    /// all tokens.
+    pub fn spelled_len(&self, id: u32) -> usize {
+        let len = |id: u32| match self.table.token(id) {
+            Some(token) if self.is_special(id) => token.len(),
+            Some(token) => self.decoding.len(token),
+            None => 0,
+        };
+        let lengths = self.lengths.get_or_init(|| {
+            (0..self.vocab_size()).map(|id| u32::try_from(len(id)).unwrap_or(u32::MAX)).collect()
+        });
+        lengths.get(id as usize).map_or(0, |length| *length as usize)
     }
 
     /// The tokens whose bytes contain those of a text, in order of id; none for an empty text.

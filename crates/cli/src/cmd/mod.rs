@@ -25,9 +25,11 @@ pub mod tokenize;
 pub mod verify;
 mod verify_source;
 
+use std::ffi::OsString;
+
 use clap::{Command, Parser, Subcommand};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use outcome::Outcome;
 
 /// Run open-weight language models, with verified accuracy and measured speed.
@@ -90,15 +92,24 @@ enum CliCommand {
 }
 
 /// Runs the command of the command line. `faults` are those of the environment and the configuration
-/// file, for the command that reports them; `command_line` describes all commands.
+/// file, for the command that reports them; `command_line` describes all commands, and `again` reads the command line
+/// with further options.
 ///
 /// # Errors
 /// When the call is wrong or the work fails.
-pub fn dispatch(cli: Cli, faults: Vec<String>, command_line: fn() -> Command) -> Result<Outcome> {
+pub fn dispatch(
+    cli: Cli,
+    faults: Vec<String>,
+    command_line: fn() -> Command,
+    again: fn(&[OsString]) -> Result<Cli>,
+) -> Result<Outcome> {
     match cli.command {
         CliCommand::Run(args) => run::run(&args),
         CliCommand::Chat(args) => chat::run(&args),
-        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Serve(args) => serve::run(args, move |more| match again(more)?.command {
+            CliCommand::Serve(args) => Ok(args),
+            _ => Err(Error::work("further options have changed the command")),
+        }),
         CliCommand::Launch(args) => launch::run(&args),
         CliCommand::Embed(args) => embed::run(&args),
         CliCommand::Tokenize(args) => tokenize::run(&args),

@@ -1,11 +1,14 @@
 //! `girih serve`: serves models over HTTP.
 
-mod model_folder;
+mod model_options;
+mod served_folder;
 mod served_names;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use girih::tools::FreeMemory;
@@ -13,22 +16,25 @@ use girih::{Conversation, RunOptions};
 use girih_file::quote;
 use girih_graph::description::byte_count;
 use girih_serve::listener::ListenerLimits;
-use girih_serve::{ServeOptions, ServedModel, Server};
+use girih_serve::{ModelChanger, ModelFolder, ServeOptions, ServedModel, Server};
 use rustix::io::Errno;
 
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
-use crate::confinement;
+use crate::confinement::{self, ServerReads};
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::loading;
+use crate::model_folder::FolderModel;
 use crate::model_name;
+use crate::model_store::ModelStore;
 use crate::output::print_note;
 use crate::process_limits;
 use crate::server_args::ServerArgs;
 use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
-use model_folder::FolderModel;
+use model_options::ModelOptions;
+use served_folder::{OpenFolderModel, ServedFolder};
 use served_names::NamedModel;
 
 /// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
@@ -49,6 +55,14 @@ pub struct Args {
     /// request that names it.
     #[arg(long = "models", value_name = "DIR")]
     model_folder: Option<PathBuf>,
+    /// File (TOML) with options of single models: a table for each by its id, whose keys are options of this command, such
+    /// as context, kv, chat-template, draft, sequences and unload-idle [default: girih.toml of the folder of --models].
+    #[arg(long, value_name = "FILE")]
+    model_options: Option<PathBuf>,
+    /// Let clients download, copy and delete models in the folder of --models (/api/pull, /api/copy, /api/delete), as long
+    /// as it has at most this size.
+    #[arg(long, value_name = "SIZE", requires = "model_folder", value_parser = byte_count)]
+    allow_pull: Option<u64>,
     /// Id of the model in the APIs; of several models, given once for each in order.
     #[arg(long, value_name = "NAME", alias = "served-model-name")]
     served_name: Vec<String>,
@@ -95,9 +109,21 @@ pub struct Args {
     prompts: PromptCacheArgs,
 }
 
-pub fn run(args: &Args) -> Result<Outcome> {
+/// Serves. `again` reads the arguments of the call with further options.
+///
+/// # Errors
+/// When the call is wrong, a model cannot be served or the address is taken.
+pub fn run(
+    args: Args,
+    again: impl Fn(&[OsString]) -> Result<Args> + Send + Sync + 'static,
+) -> Result<Outcome> {
     let show = args.device.show.show();
-    let models = models(args)?;
+    let call = Arc::new(ServeCall { args, again: Box::new(again) });
+    let args = &call.args;
+    let Models { served, folder, reads } = models(&call)?;
+    // Before this process gives up what that one needs.
+    let store = args.model_folder.as_ref().zip(args.allow_pull);
+    let store = store.map(|(folder, cap)| ModelStore::start(folder, cap)).transpose()?;
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -106,7 +132,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         unload_idle: args.unload_idle.map(Duration::from_secs),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
-        ..ServeOptions::new(models)
+        folder: folder.map(|folder| folder as Arc<dyn ModelFolder>),
+        model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
+        ..ServeOptions::new(served)
     };
     let options = args.server.applied(options)?;
     let limits = match process_limits::raise_open_files() {
@@ -124,8 +152,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }
-    let draft = args.draft.name_as_given();
-    let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, draft));
+    let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, &reads));
     let server = Server::listen(ServeOptions { confinement, ..options }).map_err(with_port)?;
     // Before the models are loaded, which takes time, and before the address is told: a program that
     // reads it may end the process.
@@ -142,61 +169,126 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The models of the command line, under their names in the APIs.
-fn models(args: &Args) -> Result<Vec<ServedModel>> {
+/// The models of a server, and the folder that has some of them.
+struct Models {
+    served: Vec<ServedModel>,
+    folder: Option<Arc<ServedFolder>>,
+    /// What their options name beside them.
+    reads: ServerReads,
+}
+
+/// Reads the arguments of the call again, with further options.
+type Again = Box<dyn Fn(&[OsString]) -> Result<Args> + Send + Sync>;
+
+/// The arguments of a call, and those of each model.
+struct ServeCall {
+    args: Args,
+    again: Again,
+}
+
+impl ServeCall {
+    /// Opens a model with the arguments of the call and its own `options`.
+    fn opened(&self, model: &NamedModel<'_>, options: &ModelOptions) -> Result<CheckedModel> {
+        let own = options.words(&model.name);
+        if own.is_empty() {
+            return opened(&self.args, model, None);
+        }
+        let args = (self.again)(&own).map_err(|error| options.place(&model.name, &error))?;
+        let idle = args.unload_idle.filter(|_| options.has(&model.name, "unload-idle"));
+        opened(&args, model, idle.map(Duration::from_secs))
+    }
+
+    /// The file of options of models, if there is one.
+    fn options_file(&self) -> Option<PathBuf> {
+        let usual = self.args.model_folder.as_ref().map(|folder| folder.join(model_options::DEFAULT_FILE));
+        self.args.model_options.clone().or(usual.filter(|file| file.exists()))
+    }
+}
+
+/// The models of the command line, under their names in the APIs, and those of a folder.
+fn models(call: &Arc<ServeCall>) -> Result<Models> {
+    let args = &call.args;
+    let file = call.options_file();
+    let options = file.as_deref().map(ModelOptions::read).transpose()?.unwrap_or_default();
     let named = served_names::named(&args.models, &args.served_name)?;
-    let models: Vec<CheckedModel> = named.iter().map(|model| opened(args, model)).collect::<Result<_>>()?;
+    let models: Vec<CheckedModel> =
+        named.iter().map(|model| call.opened(model, &options)).collect::<Result<_>>()?;
     let replying = models.iter().filter(|model| !model.is_encoder).count();
     if args.template.has_template() && replying > 1 {
         return Err(Error::call(format!(
             "--chat-template is for one model, and {replying} are served: put chat_template.jinja into each folder"
         )));
     }
+    let mut reads = ServerReads::default();
+    models.iter().for_each(|model| model.note_reads(&mut reads));
     let mut served: Vec<ServedModel> = models.into_iter().map(|model| model.served).collect();
-    if let Some(folder) = &args.model_folder {
-        add_folder(args, folder, &mut served)?;
+    let folder = args.model_folder.clone().map(|folder| served_folder(call, folder, file.clone(), &served));
+    let folder = folder.transpose()?;
+    if let Some(folder) = &folder {
+        served.extend(folder.entries()?.iter().filter_map(|entry| folder.open(entry)));
+        if served.is_empty() && args.allow_pull.is_none() {
+            let folder = folder.path().display();
+            return Err(Error::call(format!(
+                "{folder} has no model that can be served; name another folder, or a model, or let clients download \
+                 some by --allow-pull SIZE"
+            )));
+        }
+        let ServerReads { models, files } = folder.reads();
+        reads.models.extend(models.into_iter().chain([folder.path().to_owned()]));
+        reads.files.extend(files);
     }
-    Ok(served)
+    let has = |name: &str| served.iter().any(|model| model.name == name);
+    for name in options.models().filter(|name| !has(name)) {
+        let file = file.as_deref().unwrap_or(Path::new(model_options::DEFAULT_FILE)).display();
+        print_note(format!("{file} has options of {}, which is not served", quote(name)));
+    }
+    reads.files.extend(file);
+    Ok(Models { served, folder, reads })
 }
 
-/// Adds the models of a folder that can be served, and tells which cannot.
-fn add_folder(args: &Args, folder: &Path, served: &mut Vec<ServedModel>) -> Result<()> {
-    if args.template.has_template() {
+/// The folder of models, beside those that are `served` already.
+fn served_folder(
+    call: &Arc<ServeCall>,
+    folder: PathBuf,
+    file: Option<PathBuf>,
+    served: &[ServedModel],
+) -> Result<Arc<ServedFolder>> {
+    if call.args.template.has_template() {
         return Err(Error::call(
-            "--chat-template is for one model, and --models serves those of a folder: omit one",
+            "--chat-template is for one model, and --models serves those of a folder: set chat-template in the file \
+             of --model-options",
         ));
     }
-    for FolderModel { name, path } in model_folder::models(folder)? {
-        if served.iter().any(|model| model.name == name) {
-            print_note(format!("left out: {path} has the name of another model, {}", quote(&name)));
-            continue;
-        }
-        match opened(args, &NamedModel { name, source: &path }) {
-            Ok(CheckedModel { is_encoder: true, .. }) => {
-                print_note(format!(
-                    "{path} is an encoder, which stays loaded, and is left out: name it to serve it"
-                ));
-            }
-            Ok(CheckedModel { served: model, .. }) => {
-                served.push(ServedModel { is_loaded_on_request: true, ..model });
-            }
-            Err(Error::Call(sentence) | Error::Work(sentence)) => print_note(format!("left out: {sentence}")),
-            Err(error) => return Err(error),
-        }
-    }
-    if served.is_empty() {
-        let folder = folder.display();
-        return Err(Error::call(format!(
-            "{folder} has no model that can be served; name another folder, or a model"
-        )));
-    }
-    Ok(())
+    let file = file.unwrap_or_else(|| folder.join(model_options::DEFAULT_FILE));
+    let taken = served.iter().map(|model| model.name.clone()).collect();
+    let call = Arc::clone(call);
+    let open: OpenFolderModel = Box::new(move |FolderModel { name, path }, options| {
+        let model = NamedModel { name: name.clone(), source: path };
+        let mut model = call.opened(&model, options)?;
+        model.served.is_loaded_on_request = true;
+        let mut reads = ServerReads::default();
+        model.note_reads(&mut reads);
+        Ok((!model.is_encoder).then_some((model.served, reads)))
+    });
+    Ok(Arc::new(ServedFolder::new(folder, file, taken, open)))
 }
 
 /// A model that has been opened to check it, as it is served.
 struct CheckedModel {
     served: ServedModel,
     is_encoder: bool,
+    /// The draft model, as it is named.
+    draft: Option<PathBuf>,
+    /// The file of its chat template, if that is not its own.
+    template: Option<PathBuf>,
+}
+
+impl CheckedModel {
+    /// Adds what the model needs beside its own files when it is opened again.
+    fn note_reads(&self, reads: &mut ServerReads) {
+        reads.models.extend(self.draft.clone());
+        reads.files.extend(self.template.clone());
+    }
 }
 
 /// An error of listening; if another program has the port, with the option for another one.
@@ -209,8 +301,9 @@ fn with_port(error: girih::Error) -> Error {
     }
 }
 
-/// Opens a model to check it; the server plans and loads it.
-fn opened(args: &Args, model: &NamedModel<'_>) -> Result<CheckedModel> {
+/// Opens a model to check it; the server plans and loads it. It is unloaded when it was not used for
+/// `unload_idle`, if that is its own.
+fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) -> Result<CheckedModel> {
     let name = model.source;
     let open = loading::open_for_chat(name, &args.arch, &args.template)?;
     let is_encoder = open.files().facts.is_encoder();
@@ -234,8 +327,15 @@ fn opened(args: &Args, model: &NamedModel<'_>) -> Result<CheckedModel> {
     };
     let source = model_name::resolved(name)?.into_owned();
     let open_options = loading::open_options_for_chat(&source, &args.arch, &args.template)?;
-    let is_loaded_on_request = false;
-    let served =
-        ServedModel { name: model.name.clone(), source, open_options, run_options, is_loaded_on_request };
-    Ok(CheckedModel { served, is_encoder })
+    let served = ServedModel {
+        name: model.name.clone(),
+        source,
+        open_options,
+        run_options,
+        is_loaded_on_request: false,
+        unload_idle,
+        version: None,
+    };
+    let draft = args.draft.name_as_given().map(PathBuf::from);
+    Ok(CheckedModel { served, is_encoder, draft, template: args.template.file().cloned() })
 }

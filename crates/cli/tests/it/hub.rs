@@ -2,7 +2,7 @@
 
 #[path = "../../../hub/tests/it/server.rs"]
 #[allow(dead_code)] // the hub's own tests use all of it
-mod server;
+pub mod server;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

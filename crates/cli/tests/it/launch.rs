@@ -10,7 +10,7 @@ use crate::program::{Folder, girih, name};
 use crate::running_server::RunningServer;
 
 /// A folder with a model: the built-in one, with a context of this size.
-fn model_folder(home: &Folder, folder: &str, context: u32) {
+pub fn model_folder(home: &Folder, folder: &str, context: u32) {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../girih/assets/stories260k");
     fs::create_dir_all(home.file(folder)).expect("a folder");
     for file in ["model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {

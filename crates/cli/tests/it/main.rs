@@ -26,6 +26,7 @@ mod quantize;
 mod random_model;
 mod running_server;
 mod same;
+mod served_folder;
 mod server_sandbox;
 mod server_start_and_end;
 mod settings;

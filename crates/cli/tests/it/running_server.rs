@@ -24,9 +24,19 @@ impl RunningServer {
 
     /// As [`RunningServer::start`], of this copy of the program.
     pub fn of(program: &Path, home: &Folder, arguments: &[&str]) -> RunningServer {
+        RunningServer::with_variables(program, home, &[], arguments)
+    }
+
+    /// As [`RunningServer::of`], with these variables.
+    pub fn with_variables(
+        program: &Path,
+        home: &Folder,
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+    ) -> RunningServer {
         let mut command = Command::new(program);
         command.args(["serve", "--port", "0", "--threads", "1"]).args(arguments);
-        command.env_clear().env("HOME", home.path());
+        command.env_clear().env("HOME", home.path()).envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary is there");
         let mut line = String::new();
@@ -69,6 +79,29 @@ impl RunningServer {
         stream.read_to_string(&mut response).expect("a response");
         let status = response.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         (status, serde_json::from_str(response.split_once("\r\n\r\n").expect("a body").1).expect("JSON"))
+    }
+
+    /// Sends a request with the version 1.0, which a body without a length answers, and leaves its answer to be read.
+    pub fn asked(&self, request: &str, body: &Value) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).expect("it accepts");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        let (body, host) = (body.to_string(), &self.address);
+        write!(
+            stream,
+            "{request} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("it reads");
+        stream
+    }
+
+    /// The status and the lines of JSON of the response to a request.
+    pub fn lines(&self, request: &str, body: &Value) -> (u16, Vec<Value>) {
+        let mut response = String::new();
+        self.asked(request, body).read_to_string(&mut response).expect("a response");
+        let status = response.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let body = response.split_once("\r\n\r\n").expect("a body").1;
+        (status, body.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
     }
 
     /// A line of the process's status.

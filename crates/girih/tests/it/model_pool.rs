@@ -1,5 +1,7 @@
 //! Several models under one memory budget, with the built-in model under several names.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -188,4 +190,56 @@ fn a_model_in_use_makes_room_after_a_while() -> Result<()> {
     // Whom nobody asks for any more keeps no other one out.
     pool.session("b", at(30))?;
     Ok(())
+}
+
+/// A folder with the built-in model.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("girih-pool-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260k");
+    for file in fs::read_dir(assets).unwrap() {
+        let file = file.unwrap().path();
+        fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_model_is_loaded_again_from_the_same_files_only_if_none_has_changed() {
+    let folder = folder("changed");
+    let source = folder.to_str().unwrap();
+    let options = OpenOptions::default();
+    let model = Model::open(source).unwrap();
+    assert!(model.is_current());
+    let pool = ModelPool::new(1 << 30);
+    pool.add("lily", source, options.clone(), RunOptions { context: Some(64), ..RunOptions::default() })
+        .unwrap();
+    let vocabulary = |now: u64| {
+        let session = pool.session("lily", Duration::from_secs(now)).unwrap();
+        session.model().text_processor().unwrap().tokenizer.token(300).unwrap().to_owned()
+    };
+    let before = vocabulary(1);
+    assert_eq!(pool.unload_idle(Duration::from_secs(2), Duration::ZERO), ["lily"]);
+    assert_eq!(vocabulary(3), before);
+    assert_eq!(pool.unload_idle(Duration::from_secs(4), Duration::ZERO), ["lily"]);
+    // Another file of the same name and size.
+    let path = folder.join("tokenizer.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let changed = text.replace(&format!("\"{before}\""), &format!("\"{}\"", "q".repeat(before.len())));
+    fs::write(folder.join("new"), changed).unwrap();
+    fs::rename(folder.join("new"), &path).unwrap();
+    assert!(!model.is_current());
+    let fault = pool.session("lily", Duration::from_secs(5)).map(|session| {
+        session.model().text_processor().map(|text| text.tokenizer.token(300).unwrap_or_default().to_owned())
+    });
+    assert_ne!(fault.ok().and_then(std::result::Result::ok), Some(before), "the new tokenizer counts");
+    // Its weights are other ones, or gone.
+    let model = Model::open(source).unwrap();
+    let weights = folder.join("model.safetensors");
+    fs::copy(&weights, folder.join("copy")).unwrap();
+    fs::rename(folder.join("copy"), &weights).unwrap();
+    assert!(!model.is_current());
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(!model.is_current());
 }

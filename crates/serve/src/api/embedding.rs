@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
+use crate::find_model::find_model;
 use crate::state::ServerState;
 
 /// The maximum number of texts of a request.
@@ -56,14 +57,14 @@ pub async fn embed(
         let message = format!("input has {count} texts; it must have 1 to {MAX_INPUTS}");
         return Err(ApiError::invalid("input", message));
     }
-    let served = state.models.find(Some(model))?;
+    let served = find_model(state, Some(model)).await?;
     let width = state.models.encoder(&served.name)?.model().files().facts.sizes.width;
     if dimensions.is_some_and(|dimensions| dimensions != width) {
         let message =
             format!("the model's vectors have {width} dimensions and cannot be shortened; omit dimensions");
         return Err(ApiError::unsupported("dimensions", message));
     }
-    let admission = state.admit(served, caller, 1)?;
+    let admission = state.admit(&served, caller, 1)?;
     let (name, state) = (served.name.clone(), Arc::clone(state));
     let caller = Arc::new(());
     let wanted = Arc::downgrade(&caller);

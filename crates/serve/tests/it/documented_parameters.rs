@@ -140,6 +140,24 @@ fn each_parameter_of_openais_older_routes_is_honoured() {
 }
 
 #[test]
+fn each_parameter_of_infill_is_read() {
+    let infill = json!({"input_prefix": "Once", "input_suffix": "end"});
+    for name in names("Infill") {
+        let value = match &*name {
+            "input_prefix" | "input_suffix" | "prompt" => json!("Once"),
+            "input_extra" => json!([{"filename": "a", "text": "b"}]),
+            "n_predict" => json!(1),
+            "stream" => json!(true),
+            "response_fields" => json!(["content"]),
+            _ => panic!("{name} has no value to try"),
+        };
+        let reply = post(shared(), "/infill", &with(&infill, &name, value, &json!({})));
+        // The model has no tokens for it, which is the last check.
+        assert_eq!(refusal(&reply).2, "model", "{name}");
+    }
+}
+
+#[test]
 fn each_parameter_of_the_other_routes_is_honoured() {
     let none = json!({});
     let responses = json!({"input": "Once", "max_output_tokens": 1});

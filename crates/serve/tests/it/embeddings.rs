@@ -49,6 +49,8 @@ fn with_encoder() -> SocketAddr {
             open_options: OpenOptions::default(),
             run_options: RunOptions::default(),
             is_loaded_on_request: false,
+            unload_idle: None,
+            version: None,
         });
         Server::start(options).unwrap()
     };
@@ -190,6 +192,8 @@ fn a_request_waits_for_its_turn_only_for_a_while() {
         open_options: OpenOptions::default(),
         run_options: RunOptions { backend, max_wait: Some(MAX_WAIT), ..RunOptions::default() },
         is_loaded_on_request: false,
+        unload_idle: None,
+        version: None,
     }];
     let server = Server::start(options).unwrap();
     let short = json!({"model": "tiny-bert", "input": "Once"});

@@ -4,6 +4,7 @@
 mod anthropic;
 mod attacks;
 mod cache_reasons;
+mod changing_folder;
 mod chat;
 mod client;
 mod completions;

@@ -87,6 +87,8 @@ impl LargeModel {
             open_options: OpenOptions::default(),
             run_options,
             is_loaded_on_request: false,
+            unload_idle: None,
+            version: None,
         }
     }
 }

@@ -23,6 +23,8 @@ pub fn options() -> ServeOptions {
             open_options,
             run_options,
             is_loaded_on_request: false,
+            unload_idle: None,
+            version: None,
         }])
     }
 }

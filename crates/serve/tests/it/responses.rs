@@ -185,7 +185,9 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"unheard_of": 1})), "unknown_parameter unheard_of");
     assert_eq!(of(json!({"truncation": "auto"})), "invalid_value truncation");
     assert_eq!(of(json!({"include": ["file_search_call.results"]})), "unsupported_parameter include");
-    assert_eq!(of(json!({"tools": [{"type": "web_search"}]})), "invalid_value tools");
+    assert_eq!(of(json!({"tools": [{"type": "web_serch"}]})), "invalid_value tools");
+    let search = json!([{"type": "web_search", "external_web_access": true}]);
+    assert_eq!(of(json!({"tools": search, "tool_choice": "required"})), "invalid_value tool_choice");
     assert_eq!(of(json!({"tool_choice": "required"})), "invalid_value tool_choice");
     assert_eq!(of(json!({"reasoning": {"effort": 1}})), "invalid_value reasoning");
     assert_eq!(of(json!({"max_output_tokens": 0})), "invalid_value max_output_tokens");
@@ -198,4 +200,22 @@ fn wrong_parameters_are_refused_by_name() {
         post(shared(), PATH, &body(json!({"reasoning": {"summary": "auto"}, "background": false}))).status,
         200
     );
+}
+
+#[test]
+fn what_codex_sends_beside_functions_is_left_out_and_named() {
+    let function =
+        json!({"type": "function", "name": "look", "strict": false, "parameters": {"type": "object"}});
+    let agents = json!({"type": "namespace", "name": "agents", "description": "d", "tools": [function]});
+    let reply = post(
+        shared(),
+        PATH,
+        &body(
+            json!({"tools": [agents, {"type": "web_search", "external_web_access": true}, {"type": "custom", "name": "a"}],
+            "client_metadata": {"a": "b"}, "store": false, "include": ["reasoning.encrypted_content"]}),
+        ),
+    );
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.header("x-girih-without-effect"), Some("client_metadata, tools[0], tools[1], tools[2]"));
+    assert_eq!(reply.json()["tools"], json!([]));
 }

@@ -10,6 +10,10 @@ pub(super) const MAX_HEADER_BYTES: usize = 512;
 /// The end of a message and the header of the answer, as the template of gpt-oss writes them.
 pub(super) const ANSWER: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
+/// The end of a message and the header of the answer, as llama.cpp writes them for Muse Glimmer
+/// (`common/parsers/muse-glimmer.cpp`).
+pub(super) const ANSWER_TO_USER: &str = "<|eom|><|start|>assistant to=user<|message|>";
+
 /// What the message after a header is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HarmonyMessage {

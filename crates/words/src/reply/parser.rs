@@ -154,6 +154,7 @@ impl ReplyParser {
     pub fn thinking_end(&self) -> Option<&'static str> {
         match (&self.state, self.syntax.style().0.messages) {
             (ReplyState::Thinking(None), Messages::Harmony) => Some(harmony::ANSWER),
+            (ReplyState::Thinking(None), Messages::Recipients) => Some(harmony::ANSWER_TO_USER),
             _ => self.thinking_close(),
         }
     }

@@ -423,13 +423,6 @@ impl ReplyStyle {
         self.0.messages != Messages::One || self.0.thinking.iter().any(|(open, _)| source.contains(open))
     }
 
-    /// Whether there is a text that ends the thinking and begins the answer ([`ReplyParser::thinking_end`]).
-    ///
-    /// [`ReplyParser::thinking_end`]: super::ReplyParser::thinking_end
-    pub fn can_end_thinking(self) -> bool {
-        self.0.messages == Messages::Harmony || !self.0.thinking.is_empty()
-    }
-
     /// The style's markers.
     pub(super) fn markers(self) -> Vec<(MarkerRole, &'static str)> {
         let Style { thinking, calls, messages, answer, .. } = self.0;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::call_input::CallInput;
 use crate::error::ApiError;
 use crate::json_body::{from_json_object, read_value};
 use crate::parameters::ParameterNotes;
@@ -85,6 +86,7 @@ pub enum InputBlock {
     ToolUse {
         id: String,
         name: String,
+        #[schema(value_type = CallInput)]
         input: Map<String, Value>,
         cache_control: Option<Value>,
         caller: Option<Value>,

@@ -1,5 +1,6 @@
 //! Anthropic's API: `/v1/messages` and `/v1/messages/count_tokens`.
 
+pub mod call_input;
 pub mod messages;
 pub mod models;
 pub mod reply;
@@ -18,6 +19,7 @@ use utoipa::ToSchema;
 use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
+use crate::find_model::find_model;
 use crate::generation::begin;
 use crate::json_body::read_body;
 use crate::ready_session::ready_session;
@@ -82,10 +84,10 @@ pub async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Respon
 
 async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let body: CountTokensRequest = read_body(body, request::WITHOUT_EFFECT).await?;
-    let model = state.models.find(Some(&body.model))?;
+    let model = find_model(state, Some(&body.model)).await?;
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
-    let session = ready_session(state, model).await?;
-    let turn = state.models.turn(&model.name).await;
+    let session = ready_session(state, &model).await?;
+    let turn = model.turn().await;
     in_background(move || {
         let _turn = turn;
         let model = session.model();

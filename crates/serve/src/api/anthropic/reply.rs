@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::call_input::CallInput;
 use crate::error::{ApiError, Dialect};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_named};
@@ -54,6 +55,7 @@ pub enum OutputBlock {
         /// The tool's name.
         name: String,
         /// The arguments.
+        #[schema(value_type = CallInput)]
         input: Map<String, Value>,
     },
 }

@@ -21,6 +21,7 @@ use crate::api::reply_form::{check_tools, top_logprobs};
 use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
+use crate::find_model::find_model;
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::{from_json_object, read_body};
 use crate::keep_alive::{KeepAlive, KeepAliveBody};
@@ -101,7 +102,7 @@ pub async fn load(
     model: &str,
     keep: Option<KeepAlive>,
 ) -> Result<String, ApiError> {
-    let model = state.models.find(Some(without_latest(model)))?;
+    let model = find_model(state, Some(without_latest(model))).await?;
     state.models.check_is_no_encoder(&model.name)?;
     if let Some(keep) = keep {
         state.models.keep(&model.name, keep);
@@ -111,7 +112,7 @@ pub async fn load(
         // Ending an engine's thread takes time. A model in use is unloaded later.
         in_background(move || Ok(state.models.unload_idle())).await?;
     } else {
-        ready_session(state, model).await?;
+        ready_session(state, &model).await?;
     }
     Ok(model.name.clone())
 }

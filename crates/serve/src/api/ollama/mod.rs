@@ -1,6 +1,6 @@
-//! Ollama's API: chats, texts, embeddings and what is served. Models are not pulled, made or
-//! removed through it.
+//! Ollama's API: chats, texts, embeddings, what is served, and changes of that. Models are not made through it.
 
+pub mod changes;
 pub mod chat;
 pub mod embed;
 pub mod generate;
@@ -23,9 +23,8 @@ use axum::routing::any;
 use crate::error::{ApiError, Dialect};
 use crate::state::ServerState;
 
-/// The routes of Ollama's API that would change which models there are.
-const REFUSED: [&str; 6] =
-    ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"];
+/// The routes of Ollama's API that would make models, or send them elsewhere.
+const REFUSED: [&str; 3] = ["/api/push", "/api/create", "/api/blobs/{digest}"];
 
 /// The routes of Ollama's API.
 pub fn routes() -> Router<Arc<ServerState>> {
@@ -33,15 +32,14 @@ pub fn routes() -> Router<Arc<ServerState>> {
         .merge(chat::routes())
         .merge(generate::routes())
         .merge(embed::routes())
-        .merge(models::routes());
+        .merge(models::routes())
+        .merge(changes::routes());
     REFUSED.into_iter().fold(routes, |routes, path| routes.route(path, any(refuse)))
 }
 
 async fn refuse(request: Request) -> Response {
     let path: String = request.uri().path().chars().take(100).collect();
-    let message = format!(
-        "{path} is not supported: which models are served is decided when the server starts; restart it with another \
-         model"
-    );
+    let message =
+        format!("{path} is not supported: `girih quantize` makes models, and none are sent elsewhere");
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_supported", message).response(Dialect::Ollama)
 }

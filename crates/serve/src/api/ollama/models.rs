@@ -21,8 +21,10 @@ use super::options::WITHOUT_EFFECT;
 use super::timestamp::rfc3339;
 use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
+use crate::find_model::{current_models, find_model};
 use crate::json_body::{from_json_object, read_body};
-use crate::options::ServedModel;
+use crate::models::ListedModel;
+use crate::served_model::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
 
@@ -159,7 +161,8 @@ impl ModelDetails {
 }
 
 impl OllamaModel {
-    fn of(state: &ServerState, served: &ServedModel, model: &Model) -> OllamaModel {
+    fn of(state: &ServerState, served: &ListedModel) -> OllamaModel {
+        let model = &served.model;
         let sizes = WeightSizes::of(model);
         OllamaModel {
             name: served.name.clone(),
@@ -203,10 +206,12 @@ pub async fn version() -> Json<VersionReply> {
     tag = "ollama",
     responses((status = 200, body = OllamaModels), OllamaErrorReplies)
 )]
-pub async fn tags(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
-    let models = state.models.opened();
-    let models = models.map(|(served, model)| OllamaModel::of(&state, served, model)).collect();
-    Json(OllamaModels { models })
+pub async fn tags(State(state): State<Arc<ServerState>>) -> Response {
+    let models = current_models(&state).await.map(|models| {
+        let models = models.iter().map(|model| OllamaModel::of(&state, model)).collect();
+        Json(OllamaModels { models }).into_response()
+    });
+    answer(Dialect::Ollama, models)
 }
 
 /// Lists the models that are loaded.
@@ -225,14 +230,14 @@ pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaMode
     let encoders = state.models.encoders().iter();
     let encoders = encoders.map(|(name, encoder)| (name.clone(), encoder.bytes(), NEVER.to_owned()));
     let entries: Vec<(String, u64, String)> = generating.chain(encoders).collect();
-    let loaded = |(served, model): (&ServedModel, &Model)| {
+    let loaded = |served: &Arc<ListedModel>| {
         let (_, size, expires_at) = entries.iter().find(|(name, ..)| *name == served.name)?;
-        let context_length = Some(Plan::context_of(model, &served.run_options));
-        let model = OllamaModel::of(&state, served, model);
+        let context_length = Some(Plan::context_of(&served.model, &served.run_options));
+        let model = OllamaModel::of(&state, served);
         let (expires_at, size_vram) = (Some(expires_at.clone()), Some(0));
         Some(OllamaModel { size: *size, modified_at: None, expires_at, size_vram, context_length, ..model })
     };
-    Json(OllamaModels { models: state.models.opened().filter_map(loaded).collect() })
+    Json(OllamaModels { models: state.models.list().iter().filter_map(loaded).collect() })
 }
 
 /// Tells more about a model.
@@ -249,13 +254,10 @@ pub async fn show(State(state): State<Arc<ServerState>>, body: Bytes) -> Respons
 
 async fn shown(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let body: ShowRequest = read_body(body, WITHOUT_EFFECT).await?;
-    let name = state.models.find(Some(without_latest(&body.model)))?.name.clone();
+    let model = find_model(state, Some(without_latest(&body.model))).await?;
     let created = state.models.created();
-    let model = state.models.opened().find(|(served, _)| served.name == name);
-    let model =
-        model.map(|(_, model)| model.clone()).ok_or_else(|| ApiError::internal("the model is gone"))?;
     // The tokenizer is opened when it is first needed.
-    in_background(move || Ok(Json(ShowReply::of(&model, created)?).into_response())).await
+    in_background(move || Ok(Json(ShowReply::of(&model.model, created)?).into_response())).await
 }
 
 impl ShowReply {

@@ -9,6 +9,8 @@ pub mod completion_request;
 pub mod completions;
 pub mod embeddings;
 pub mod functions;
+pub mod infill;
+pub mod infill_reply;
 pub mod logprobs;
 pub mod messages;
 pub mod models;
@@ -28,7 +30,7 @@ use crate::state::ServerState;
 
 /// The routes of OpenAI's API.
 pub fn routes() -> Router<Arc<ServerState>> {
-    let generation = Router::new().merge(chat::routes()).merge(completions::routes());
+    let generation = Router::new().merge(chat::routes()).merge(completions::routes()).merge(infill::routes());
     generation
         .merge(models::routes())
         .merge(tokenize::routes())

@@ -7,13 +7,14 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use girih::{Model, Plan};
+use girih::Plan;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::anthropic::models::{ANTHROPIC_VERSION, AnthropicModel, AnthropicModels};
 use crate::error::{ApiError, ErrorReplies};
-use crate::options::ServedModel;
+use crate::find_model::{current_models, find_model};
+use crate::models::ListedModel;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -42,8 +43,9 @@ pub struct ModelObject {
 }
 
 impl ModelObject {
-    fn of(state: &ServerState, served: &ServedModel, model: &Model) -> ModelObject {
-        let (created, context) = (state.models.created(), Plan::context_of(model, &served.run_options));
+    fn of(state: &ServerState, served: &ListedModel) -> ModelObject {
+        let (created, context) =
+            (state.models.created(), Plan::context_of(&served.model, &served.run_options));
         ModelObject {
             id: served.name.clone(),
             object: "model",
@@ -62,12 +64,13 @@ impl ModelObject {
     tag = "openai",
     responses((status = 200, body = ModelList), ErrorReplies)
 )]
-pub async fn list(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+pub async fn list(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let models = current_models(&state).await?;
     if headers.contains_key(ANTHROPIC_VERSION) {
-        return Json(AnthropicModels::of(&state)).into_response();
+        return Ok(Json(AnthropicModels::of(&state, &models)).into_response());
     }
-    let data = state.models.opened().map(|(served, model)| ModelObject::of(&state, served, model)).collect();
-    Json(ModelList { object: "list", data }).into_response()
+    let data = models.iter().map(|model| ModelObject::of(&state, model)).collect();
+    Ok(Json(ModelList { object: "list", data }).into_response())
 }
 
 /// A model that is served.
@@ -83,11 +86,9 @@ pub async fn one(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let name = &state.models.find(Some(&id))?.name;
-    let found = state.models.opened().find(|(served, _)| served.name == *name);
-    let (served, model) = found.expect("a model that is served was opened");
+    let model = find_model(&state, Some(&id)).await?;
     if headers.contains_key(ANTHROPIC_VERSION) {
-        return Ok(Json(AnthropicModel::of(&state, served)).into_response());
+        return Ok(Json(AnthropicModel::of(&state, &model)).into_response());
     }
-    Ok(Json(ModelObject::of(&state, served, model)).into_response())
+    Ok(Json(ModelObject::of(&state, &model)).into_response())
 }

@@ -17,6 +17,7 @@ use super::tool_choice::ToolBody;
 use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
+use crate::find_model::find_model;
 use crate::json_body::{from_json_object, read_body};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
@@ -95,9 +96,9 @@ pub async fn tokenize(
     body: Bytes,
 ) -> Result<Json<TokenizeReply>, ApiError> {
     let body: TokenizeRequest = read_body(body, &[]).await?;
-    let model = state.models.find(body.model.as_deref())?;
-    let session = ready_session(&state, model).await?;
-    let turn = state.models.turn(&model.name).await;
+    let model = find_model(&state, body.model.as_deref()).await?;
+    let session = ready_session(&state, &model).await?;
+    let turn = model.turn().await;
     in_background(move || {
         let _turn = turn;
         body.reply(&session).map(Json)
@@ -150,7 +151,8 @@ pub async fn detokenize(
     body: Bytes,
 ) -> Result<Json<DetokenizeReply>, ApiError> {
     let body: DetokenizeRequest = read_body(body, &[]).await?;
-    let session = ready_session(&state, state.models.find(body.model.as_deref())?).await?;
+    let model = find_model(&state, body.model.as_deref()).await?;
+    let session = ready_session(&state, &model).await?;
     in_background(move || {
         let model = session.model();
         let vocabulary = model.text_processor()?.tokenizer.vocab_size();

@@ -3,6 +3,7 @@
 pub mod input;
 pub mod request;
 pub mod response;
+pub mod tool;
 pub mod writer;
 
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::input::{ResponsesInput, template_messages};
+use super::tool::{FunctionTool, ResponsesTool, functions};
 use crate::api::openai::parameters::StreamOptions;
 use crate::api::openai::tool_choice::{FunctionType, ToolMode};
 use crate::api::reasons::CACHE;
@@ -15,7 +16,7 @@ use crate::api::reply_form::{
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, json_object};
-use crate::parameters::ParameterWithoutEffect;
+use crate::parameters::{ParameterNotes, ParameterWithoutEffect};
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Lack, Thinking};
 
@@ -31,6 +32,7 @@ pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
     ParameterWithoutEffect::any("safety_identifier", "requests are told apart by their API keys"),
     ParameterWithoutEffect::any("user", "requests are told apart by their API keys"),
     ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("client_metadata", "nothing is stored"),
     ParameterWithoutEffect::any("max_tool_calls", "it bounds tools of the server, and there are none"),
 ];
 
@@ -57,9 +59,9 @@ pub struct ResponsesRequest {
     /// Keep the most likely tokens up to this cumulative probability.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
-    /// The tools that the model may call, at most 128.
-    #[schema(max_items = 128)]
-    pub tools: Option<Vec<FunctionTool>>,
+    /// The tools that the model may call, at most 128. Those that are no functions are left out.
+    #[schema(value_type = Option<Vec<FunctionTool>>, max_items = 128)]
+    pub tools: Option<Vec<ResponsesTool>>,
     /// Whether the model may, must or must not call a tool.
     pub tool_choice: Option<ResponsesToolChoice>,
     /// Whether the model may make several calls in one reply. Default true.
@@ -85,23 +87,6 @@ pub struct ResponsesRequest {
     pub conversation: Option<Value>,
     /// Must be false.
     pub background: Option<bool>,
-}
-
-/// A tool that the model may call.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct FunctionTool {
-    /// `function`.
-    #[serde(rename = "type")]
-    pub kind: FunctionType,
-    /// Its name: 1 to 128 ASCII letters, digits and `_ - . : /`.
-    pub name: String,
-    /// What it is for.
-    pub description: Option<String>,
-    /// The JSON Schema of its arguments, an object.
-    pub parameters: Option<Map<String, Value>>,
-    /// Without effect: the arguments of a forced call always follow the schema.
-    pub strict: Option<bool>,
 }
 
 /// Whether the model may, must or must not call a tool.
@@ -184,7 +169,8 @@ impl ResponsesRequest {
     pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
         self.check_unsupported()?;
         let calls_none = matches!(self.tool_choice, Some(ResponsesToolChoice::Mode(ToolMode::None)));
-        let tools = self.tools.as_deref().filter(|tools| !tools.is_empty() && !calls_none);
+        let tools = functions(self.tools.as_deref().unwrap_or_default(), &ParameterNotes::current());
+        let tools = Some(tools).filter(|tools| !tools.is_empty() && !calls_none);
         let tools: Option<Vec<Value>> =
             tools.map(|tools| tools.iter().map(FunctionTool::template_tool).collect());
         if let Some(tools) = &tools {
@@ -280,19 +266,5 @@ impl ResponsesRequest {
     }
 }
 
-impl FunctionTool {
-    /// The tool as chat templates read it.
-    fn template_tool(&self) -> Value {
-        let mut function = json!({"name": self.name});
-        if let Some(description) = &self.description {
-            function["description"] = description.as_str().into();
-        }
-        if let Some(parameters) = &self.parameters {
-            function["parameters"] = Value::Object(parameters.clone());
-        }
-        json!({"type": "function", "function": function})
-    }
-}
-
 from_json_object!(ResponsesRequest);
-json_object!(FunctionTool, NamedFunctionTool, TextConfig, TextFormat, ReasoningConfig);
+json_object!(NamedFunctionTool, TextConfig, TextFormat, ReasoningConfig);

@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::request::{
-    FunctionTool, ReasoningConfig, ResponsesRequest, ResponsesToolChoice, TextConfig, TextFormat,
-};
+use super::request::{ReasoningConfig, ResponsesRequest, ResponsesToolChoice, TextConfig, TextFormat};
+use super::tool::{FunctionTool, functions};
 use crate::api::openai::logprobs::TokenLogprob;
 use crate::api::openai::tool_choice::ToolMode;
 use crate::calendar::since_1970;
 use crate::generation::{FinishReason, Generation, TokenUsage};
+use crate::parameters::ParameterNotes;
 use crate::request_id::new_id;
 
 /// A whole reply, or one in progress.
@@ -161,7 +161,7 @@ impl ResponseObject {
                 verbosity: text.and_then(|text| text.verbosity.clone()),
             },
             tool_choice: request.tool_choice.clone().unwrap_or(ResponsesToolChoice::Mode(ToolMode::Auto)),
-            tools: request.tools.clone().unwrap_or_default(),
+            tools: functions(request.tools.as_deref().unwrap_or_default(), &ParameterNotes::default()),
             top_p: request.top_p,
             truncation: "disabled",
         }

@@ -1,6 +1,6 @@
 //! The models of a folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
@@ -16,34 +16,47 @@ pub struct FolderModel {
     pub path: String,
 }
 
-/// The models of a folder, by name: folders with a `config.json`, and `.gguf` files. Of a model in parts, the first part
-/// counts; projectors of images (`mmproj`) and hidden entries do not. Two may have the same name.
+/// The models of a folder, by name: folders with a `config.json`, and `.gguf` files; those of a folder without a
+/// `config.json`, such as an organization's, are named `FOLDER/NAME`. Of a model in parts, the first part counts; projectors of
+/// images (`mmproj`) and hidden entries do not. Two may have the same name.
 ///
 /// # Errors
 /// When the folder cannot be read, or has too many.
 pub fn models(folder: &Path) -> Result<Vec<FolderModel>> {
-    let unreadable = |error: std::io::Error| Error::work(format!("{}: {error}", folder.display()));
     let mut models = Vec::new();
+    let owners = add_models(folder, "", &mut models)?;
+    for (owner, path) in owners {
+        // What cannot be read within it is no model.
+        let _ = add_models(&path, &format!("{owner}/"), &mut models);
+    }
+    if models.len() > MAX_MODELS {
+        let folder = folder.display();
+        return Err(Error::call(format!("{folder} has more than {MAX_MODELS} models; name another folder")));
+    }
+    models.sort();
+    Ok(models)
+}
+
+/// Adds the models of a folder, `prefix` before their names, and returns the other folders in it, with their names.
+fn add_models(folder: &Path, prefix: &str, models: &mut Vec<FolderModel>) -> Result<Vec<(String, PathBuf)>> {
+    let unreadable = |error: std::io::Error| Error::work(format!("{}: {error}", folder.display()));
+    let mut owners = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let (Some(file), Some(text)) = (path.file_name().and_then(|name| name.to_str()), path.to_str())
         else {
             continue;
         };
-        let name = match name_of(file, &path) {
-            Some(name) => name.to_owned(),
-            None => continue,
-        };
-        models.push(FolderModel { name, path: text.to_owned() });
-        if models.len() > MAX_MODELS {
-            let folder = folder.display();
-            return Err(Error::call(format!(
-                "{folder} has more than {MAX_MODELS} models; name another folder"
-            )));
+        match name_of(file, &path) {
+            Some(name) => models.push(FolderModel { name: format!("{prefix}{name}"), path: text.to_owned() }),
+            None if !file.starts_with('.') && path.is_dir() => owners.push((file.to_owned(), path)),
+            None => {}
+        }
+        if models.len() > MAX_MODELS || owners.len() > MAX_MODELS {
+            break;
         }
     }
-    models.sort();
-    Ok(models)
+    Ok(owners)
 }
 
 /// The name of a model; `None` if the entry is none.
@@ -73,11 +86,13 @@ mod tests {
     #[test]
     fn folders_and_files_are_models_under_their_names() {
         let folder = std::env::temp_dir().join(format!("girih-model-folder-{}", std::process::id()));
-        for model in ["b", "empty", ".hidden"] {
+        for model in ["b", "empty", ".hidden", "org/d"] {
             fs::create_dir_all(folder.join(model)).unwrap();
         }
         for file in [
             "b/config.json",
+            "org/d/config.json",
+            "org/e:Q4_0.gguf",
             ".hidden/config.json",
             "a.gguf",
             "c-00001-of-00002.gguf",
@@ -89,7 +104,7 @@ mod tests {
             fs::write(folder.join(file), "").unwrap();
         }
         let names: Vec<String> = models(&folder).unwrap().into_iter().map(|model| model.name).collect();
-        assert_eq!(names, ["a", "b", "c", "one-of-two"]);
+        assert_eq!(names, ["a", "b", "c", "one-of-two", "org/d", "org/e:Q4_0"]);
         fs::remove_dir_all(&folder).unwrap();
         assert!(models(&folder).is_err());
     }
