@@ -1,0 +1,5 @@
+//! The backend on the GPU of this machine, or on software that computes as one.
+
+mod conformance;
+mod formats;
+mod opened;
