@@ -27,8 +27,12 @@ impl GpuBackend {
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
     pub fn open(choice: &AdapterChoice, memory: Option<u64>) -> Result<GpuBackend> {
-        let device = GpuDevice::open(&choice.find()?)?;
-        Ok(GpuBackend { device, memory: memory.unwrap_or(u64::MAX) })
+        Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory))
+    }
+
+    /// The backend on an open device.
+    fn on(device: Arc<GpuDevice>, memory: Option<u64>) -> GpuBackend {
+        GpuBackend { device, memory: memory.unwrap_or(u64::MAX) }
     }
 }
 
@@ -72,7 +76,7 @@ impl Backend for GpuBackend {
         let bytes = PoolBytes {
             weights: GpuWeights::plan(graph),
             state: GpuState::plan(graph, blocks),
-            scratch: scratch_bytes(graph),
+            scratch: scratch_bytes(graph, self.device.binding_limit()),
             output: 0,
             staging: 0,
         };
@@ -109,5 +113,38 @@ impl Backend for GpuBackend {
         step: Step<'_>,
     ) -> Result<()> {
         program.run(state, output, step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::OpName;
+    use girih_graph::description::AnyBackend;
+    use girih_graph::testing::{Open, Roundoff, TestedBackend, check_cases, draw};
+
+    use super::*;
+    use crate::device_list::adapters;
+    use crate::kernel::KernelTuning;
+
+    /// Products on one device with the kernels of GPUs and with those of software.
+    #[test]
+    fn the_tuning_of_kernels_changes_no_byte() {
+        let adapters = adapters();
+        let Some(adapter) = adapters.first() else {
+            eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
+            return;
+        };
+        let opened =
+            |tuning| Arc::new(GpuDevice::new(adapter, tuning).expect("the adapter has what kernels need"));
+        let devices = [KernelTuning::SOFTWARE, KernelTuning::GPU].map(opened);
+        let open = |index: usize| -> Box<dyn AnyBackend> {
+            Box::new(GpuBackend::on(Arc::clone(&devices[index]), None))
+        };
+        let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
+        let round = Roundoff::SINGLE;
+        let cases =
+            (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
+        let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
+        assert_eq!(report.faults(), [] as [&str; 0]);
     }
 }

@@ -16,13 +16,16 @@ use wgpu::{
 };
 
 use crate::device_list::{GpuAdapter, ready};
-use crate::kernel::{BindingUse, GpuKernel, IMMEDIATE_BYTES};
+use crate::kernel::{BindingUse, GpuKernel, IMMEDIATE_BYTES, KernelTuning};
 
 /// After this time a device counts as hung. A step of a large prompt on software may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The bytes of a buffer that is bound where a kernel does not read or write.
 const NULL_BYTES: u64 = 256;
+
+/// The most bindings of a launch that it does not write.
+const UNWRITTEN: usize = 3;
 
 /// The largest part of data that is uploaded at once.
 pub(crate) const UPLOAD_BYTES: usize = 64 << 20;
@@ -67,9 +70,10 @@ pub(crate) struct GpuDevice {
     faults: Arc<Mutex<Faults>>,
     pipelines: Mutex<HashMap<GpuKernel, Arc<Pipeline>>>,
     limits: Limits,
+    tuning: KernelTuning,
     has_timestamps: bool,
     unread: Buffer,
-    unwritten: Buffer,
+    unwritten: [Buffer; UNWRITTEN],
 }
 
 /// The devices that this process has open: several models share one, and its compiled kernels.
@@ -118,12 +122,14 @@ impl GpuDevice {
         {
             return Ok(device);
         }
-        let device = Arc::new(GpuDevice::new(adapter)?);
+        let tuning = if adapter.is_software { KernelTuning::SOFTWARE } else { KernelTuning::GPU };
+        let device = Arc::new(GpuDevice::new(adapter, tuning)?);
         open.push(Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn new(adapter: &GpuAdapter) -> Result<GpuDevice> {
+    /// Opens an adapter; kernels that it has no room for get smaller workgroups.
+    pub fn new(adapter: &GpuAdapter, tuning: KernelTuning) -> Result<GpuDevice> {
         let failed = |sentence: String| Error::with_kind(ErrorKind::DeviceFailed, sentence);
         let product = &adapter.product;
         let offered = adapter.adapter().features();
@@ -163,7 +169,7 @@ impl GpuDevice {
                 mapped_at_creation: false,
             })
         };
-        let (unread, unwritten) = (null("unread"), null("unwritten"));
+        let (unread, unwritten) = (null("unread"), [0; UNWRITTEN].map(|_| null("unwritten")));
         let device = GpuDevice {
             name: adapter.name.clone(),
             product: product.clone(),
@@ -172,6 +178,10 @@ impl GpuDevice {
             queue,
             faults,
             pipelines: Mutex::new(HashMap::new()),
+            tuning: match tuning.invocations() <= limits.max_compute_invocations_per_workgroup {
+                true => tuning,
+                false => KernelTuning::SOFTWARE,
+            },
             limits,
             has_timestamps,
             unread,
@@ -204,8 +214,8 @@ impl GpuDevice {
     }
 
     /// What is bound where a kernel writes nothing.
-    pub fn unwritten(&self) -> BufferPart {
-        BufferPart::whole(&self.unwritten)
+    pub fn unwritten(&self, index: usize) -> BufferPart {
+        BufferPart::whole(&self.unwritten[index])
     }
 
     /// Reports what went wrong since the last check.
@@ -392,7 +402,7 @@ impl GpuDevice {
     }
 
     fn compile(&self, kernel: GpuKernel) -> Result<Pipeline> {
-        let source = kernel.source();
+        let source = kernel.source(self.tuning);
         let label = Some(kernel.name());
         let module = self.device.create_shader_module(ShaderModuleDescriptor {
             label,
@@ -484,7 +494,7 @@ mod tests {
             eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
             return None;
         };
-        Some(GpuDevice::new(adapter).expect("the adapter has what kernels need"))
+        Some(GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter has what kernels need"))
     }
 
     #[test]

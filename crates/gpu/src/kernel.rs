@@ -9,8 +9,27 @@ use crate::layout::BandLayout;
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
 
-/// Teams of 32 invocations in a workgroup of `gemv`.
-const TEAMS: u32 = 8;
+/// What differs between devices, and changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelTuning {
+    /// Teams of 32 invocations in a workgroup of `gemv`.
+    teams: u32,
+    /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
+    groups_at_once: u32,
+}
+
+impl KernelTuning {
+    /// For software: short code, which is compiled quickly.
+    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1 };
+
+    /// For GPUs: many reads in flight.
+    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4 };
+
+    /// The largest workgroup.
+    pub fn invocations(self) -> u32 {
+        self.teams * 32
+    }
+}
 
 /// A kernel and its variant. Sizes are no part of it, so that a process compiles few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,8 +102,9 @@ impl GpuKernel {
         match self {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
-            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) | GpuKernel::Attend(_) => {
-                &[R, R, R, R, R, W]
+            GpuKernel::Attend(_) => &[R, R, R, R, R, W],
+            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
+                &[R, R, R, R, R, R, W, W, W]
             }
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Rope => &[R, R, W],
@@ -96,15 +116,15 @@ impl GpuKernel {
     }
 
     /// The WGSL.
-    pub fn source(self) -> String {
+    pub fn source(self, tuning: KernelTuning) -> String {
         let math = include_str!("kernels/math.wgsl");
         let state = include_str!("kernels/state.wgsl");
         match self {
             GpuKernel::Elements => [math, include_str!("kernels/elements.wgsl")].concat(),
             GpuKernel::Norm => [math, include_str!("kernels/norm.wgsl")].concat(),
             GpuKernel::Embed(layout) => [&layout.decoder(), include_str!("kernels/embed.wgsl")].concat(),
-            GpuKernel::Gemv(layout, rows) => gemv(layout, rows, false),
-            GpuKernel::ExpertGemv(layout) => gemv(layout, 1, true),
+            GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
+            GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
             GpuKernel::Write(dtype) => [state, numbers(dtype), include_str!("kernels/write.wgsl")].concat(),
             GpuKernel::Attend(dtype) => {
@@ -140,7 +160,7 @@ fn numbers(dtype: DType) -> &'static str {
 }
 
 /// The kernel of a few rows, with its inner loops unrolled.
-fn gemv(layout: BandLayout, rows: u32, is_of_experts: bool) -> String {
+fn gemv(layout: BandLayout, rows: u32, tuning: KernelTuning, is_of_experts: bool) -> String {
     let [mut declared, mut sums, mut products, mut stored] = [(); 4].map(|()| String::new());
     for row in 0..rows {
         let from =
@@ -150,32 +170,50 @@ fn gemv(layout: BandLayout, rows: u32, is_of_experts: bool) -> String {
         let _ = writeln!(stored, "        parts[(team * ROWS + {row}u) * 32u + lane] = s{row};");
     }
     declared += "    var sum = 0.0;\n";
-    for part in 0..4 {
-        let _ = writeln!(products, "                {{\n                    let w = decode8(at, {part}u);");
-        for row in 0..rows {
-            for (half, name) in [(0, "a"), (1, "b")] {
-                let index = part * 2 + half;
-                let _ = writeln!(
-                    products,
-                    "                    let {name}{row} = x[x{row} + g * 8u + {index}u];"
-                );
-                for column in ["x", "y", "z", "w"] {
-                    let _ = writeln!(
-                        products,
-                        "                    s{row} = fma(w.{name}.{column}, {name}{row}.{column}, s{row});"
-                    );
-                }
-            }
-        }
-        products += "                }\n";
+    let at_once = tuning.groups_at_once;
+    let several = (0..at_once).map(|group| group_products(rows, group)).collect::<String>();
+    let _ = write!(
+        products,
+        "            for (; g + {at_once}u <= end; g += {at_once}u) {{\n{several}            }}\n"
+    );
+    if at_once > 1 {
+        let one = group_products(rows, 0);
+        let _ = write!(products, "            for (; g < end; g += 1u) {{\n{one}            }}\n");
     }
     let head = format!(
-        "const TEAMS: u32 = {TEAMS}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n{}",
+        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n{}",
+        tuning.teams,
         layout.decoder()
     );
     let body = include_str!("kernels/gemv.wgsl");
     let parts = [("DECLARE\n", declared), ("SUMS\n", sums), ("PRODUCTS\n", products), ("STORE\n", stored)];
     filled([head.as_str(), body].concat(), &parts)
+}
+
+/// The products of a group of columns, `group` groups behind the next one.
+fn group_products(rows: u32, group: u32) -> String {
+    let mut text = String::new();
+    for part in 0..4 {
+        let _ = writeln!(
+            text,
+            "                {{\n                    let w = decode8(unit + (g + {group}u) * 32u, {part}u);"
+        );
+        for row in 0..rows {
+            for (half, name) in [(0, "a"), (1, "b")] {
+                let index = group * 8 + part * 2 + half;
+                let _ =
+                    writeln!(text, "                    let {name}{row} = x[x{row} + g * 8u + {index}u];");
+                for column in ["x", "y", "z", "w"] {
+                    let _ = writeln!(
+                        text,
+                        "                    s{row} = fma(w.{name}.{column}, {name}{row}.{column}, s{row});"
+                    );
+                }
+            }
+        }
+        text += "                }\n";
+    }
+    text
 }
 
 /// The text with parts in the place of marks.

@@ -20,8 +20,8 @@ pub(crate) enum BufferRef {
     Faults,
     /// Nothing is read.
     Unread,
-    /// Nothing is written.
-    Unwritten,
+    /// Nothing is written; a launch has several such bindings.
+    Unwritten(usize),
 }
 
 /// What the rows of a launch count.
@@ -48,6 +48,8 @@ pub(crate) enum LaunchGrid {
 /// One launch.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuLaunch {
+    /// Its number in its list.
+    pub id: usize,
     pub kernel: GpuKernel,
     pub binds: Vec<BufferRef>,
     /// The immediate data; the first word is set in each step.
@@ -107,6 +109,17 @@ fn spread(groups: u32) -> [u32; 3] {
     [x, groups.div_ceil(x.max(1)), 1]
 }
 
+impl Instruction {
+    /// All launches, used or not.
+    pub fn launches_mut(&mut self) -> Vec<&mut GpuLaunch> {
+        match self {
+            Instruction::Launch(launch) => vec![launch],
+            Instruction::ByRows(variants) => variants.iter_mut().map(|(_, launch)| launch).collect(),
+            Instruction::Attend(attend) => vec![&mut attend.chunks, &mut attend.join],
+        }
+    }
+}
+
 impl GpuLaunch {
     /// A launch over elements, `each` of a row.
     pub fn elements(
@@ -117,6 +130,7 @@ impl GpuLaunch {
         each: usize,
     ) -> GpuLaunch {
         GpuLaunch {
+            id: 0,
             kernel,
             binds,
             words,

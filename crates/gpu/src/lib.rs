@@ -5,10 +5,12 @@
 //! on a device.
 #![forbid(unsafe_code)]
 
+mod activation_words;
 mod backend;
 mod codes;
 mod device;
 mod device_list;
+mod group;
 mod info;
 mod kernel;
 mod launch;
@@ -22,6 +24,7 @@ mod slots;
 mod state;
 mod step_table;
 mod temporary;
+mod weight_role;
 mod weights;
 
 pub use backend::GpuBackend;

@@ -1,21 +1,23 @@
 //! Graphs become launches, node by node.
 
 use girih_graph::{
-    Act, AppliedOp, Extent, GateLimit, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router,
-    Span, StateKind, Temperature, ValueId, Weighed,
+    AppliedOp, Extent, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router, Span, StateKind,
+    Temperature, ValueId, Weighed,
 };
 use girih_tensor::{DType, Error, Result};
 
+use crate::activation_words::{act_number, gate_words};
 use crate::device::BufferPart;
+use crate::group::{FusedSum, GroupedMatmul, Groups, joined_name};
 use crate::kernel::GpuKernel;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
-use crate::matmul::{EnteringRows, MatrixRef, expert_product, product};
+use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
 use crate::state::{HeldLayout, is_keys};
 use crate::step_table::{TableParts, group_of};
 use crate::temporary::{inner, matrix_shape, partial_words};
-use crate::weights::{GpuWeights, MatrixPiece};
+use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
 
 /// The ops of `elements.wgsl`, by number.
 mod element {
@@ -42,6 +44,24 @@ pub(crate) struct NodeLaunches {
     /// The number of the node.
     pub node: usize,
     pub instructions: Vec<Instruction>,
+    /// What runs instead of these and of an addition that follows, unless the result between is watched.
+    pub fused: Option<FusedLaunches>,
+}
+
+impl NodeLaunches {
+    /// All launches, used or not.
+    fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
+        let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);
+        self.instructions.iter_mut().chain(fused).flat_map(Instruction::launches_mut)
+    }
+}
+
+/// Launches of two nodes.
+#[derive(Debug)]
+pub(crate) struct FusedLaunches {
+    pub instructions: Vec<Instruction>,
+    /// The number of the addition's node.
+    pub add: usize,
 }
 
 /// Lowers a graph.
@@ -50,6 +70,7 @@ pub(crate) struct Lowering<'a> {
     pub weights: &'a GpuWeights,
     pub slots: &'a Slots,
     pub parts: &'a TableParts,
+    pub groups: &'a Groups,
 }
 
 impl Lowering<'_> {
@@ -58,9 +79,43 @@ impl Lowering<'_> {
     /// # Errors
     /// When a weight is not loaded.
     pub fn run(&self) -> Result<Vec<NodeLaunches>> {
-        let of_node =
-            |(node, of): (usize, &Node)| Ok(NodeLaunches { node, instructions: self.node(node, of)? });
-        self.graph.nodes.iter().enumerate().map(of_node).collect()
+        let of_node = |(node, of): (usize, &Node)| {
+            let instructions = self.node(node, of)?;
+            let fused = self.groups.sum(node).map(|sum| self.fused(node, of, sum)).transpose()?;
+            Ok(NodeLaunches { node, instructions, fused })
+        };
+        let mut nodes: Vec<NodeLaunches> =
+            self.graph.nodes.iter().enumerate().map(of_node).collect::<Result<_>>()?;
+        let all = nodes.iter_mut().flat_map(NodeLaunches::launches_mut);
+        (0..).zip(all).for_each(|(id, launch)| launch.id = id);
+        Ok(nodes)
+    }
+
+    /// The matmuls of one value.
+    fn matmuls(&self, x: ValueId, group: &[GroupedMatmul], slots: &[usize]) -> Result<Vec<Instruction>> {
+        let name = joined_name(self.graph, group.iter().map(|matmul| matmul.weight));
+        let GroupedMatrix { shape, piece, bias } = self.weights.group(&name)?;
+        let mut list = Vec::new();
+        let x_rows = self.padded(x, 1, *shape, || BufferRef::Slot(slots[0]), &mut list)?;
+        let result = |matmul: &GroupedMatmul| Ok((self.value(matmul.y)?, matmul.shape.rows as u32));
+        let target = ProductTarget::Several(group.iter().map(result).collect::<Result<_>>()?);
+        let matrix = MatrixRef { shape: *shape, pieces: std::slice::from_ref(piece) };
+        list.extend(product(&x_rows, matrix, bias.as_ref(), &target, self.count(group[0].y)));
+        Ok(list)
+    }
+
+    /// A matmul with the addition of its result.
+    fn fused(&self, index: usize, node: &Node, sum: &FusedSum) -> Result<FusedLaunches> {
+        let slots = self.slots.temporary(index);
+        let Some(AppliedOp::Linear { x, weight, bias }) = node.op.applied_to(&node.inputs) else {
+            return Err(Error::new("a sum follows another op; this is a bug in girih"));
+        };
+        let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
+        let mut instructions = Vec::new();
+        let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut instructions)?;
+        let target = ProductTarget::One { y: self.value(sum.y)?, residual: Some(self.value(sum.residual)?) };
+        instructions.extend(product(&x_rows, matrix, bias, &target, self.count(sum.y)));
+        Ok(FusedLaunches { instructions, add: sum.add })
     }
 
     /// Where a value lies.
@@ -179,10 +234,15 @@ impl Lowering<'_> {
             AppliedOp::MatchRms { least, x, like } => self.norm(2, least.sqrt(), [x, like], [None, None], y),
             AppliedOp::Sparsify { deviations, x } => self.norm(3, deviations, [x, x], [None, None], y),
             AppliedOp::Linear { x, weight, bias } => {
+                if let Some(group) = self.groups.group(index) {
+                    let is_first = group[0].node == index;
+                    return if is_first { self.matmuls(x, group, slots) } else { Ok(Vec::new()) };
+                }
                 let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
                 let mut list = Vec::new();
                 let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
-                list.extend(product(&x_rows, matrix, bias, &self.value(y)?, self.count(y)));
+                let target = ProductTarget::One { y: self.value(y)?, residual: None };
+                list.extend(product(&x_rows, matrix, bias, &target, self.count(y)));
                 Ok(list)
             }
             AppliedOp::LinearHeads { x, weight } => {
@@ -196,7 +256,8 @@ impl Lowering<'_> {
                 let mut list = Vec::new();
                 let heads = matrix.shape.count;
                 let x_rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
-                list.extend(product(&x_rows, matrix, None, &self.value(y)?, self.count(y)));
+                let target = ProductTarget::One { y: self.value(y)?, residual: None };
+                list.extend(product(&x_rows, matrix, None, &target, self.count(y)));
                 Ok(list)
             }
             AppliedOp::Concat { a, b } => {
@@ -369,6 +430,7 @@ impl Lowering<'_> {
         let binds = vec![self.value(x)?, self.value(other)?, weight, bias, self.value(y)?];
         let grid = LaunchGrid::Runs { each: (self.stride(x) / width) as u32 };
         Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
             kernel: GpuKernel::Norm,
             binds,
             words,
@@ -406,6 +468,7 @@ impl Lowering<'_> {
         let binds = vec![self.value(scores)?, bias, BufferRef::Slot(ranks), self.value(y)?];
         let grid = LaunchGrid::Invocations { each: 1, size: 64 };
         Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
             kernel: GpuKernel::Route,
             binds,
             words,
@@ -449,7 +512,7 @@ impl Lowering<'_> {
                 let binds = vec![weights.clone(), a, b, chosen, to];
                 Instruction::Launch(GpuLaunch::elements(GpuKernel::Experts, binds, words, count, each))
             };
-        let (unread, unwritten) = (BufferRef::Unread, BufferRef::Unwritten);
+        let (unread, unwritten) = (BufferRef::Unread, BufferRef::Unwritten(0));
         let mut list =
             vec![around(0, 1, 1, 0, [unread.clone(), unread.clone(), chosen.clone(), unwritten], 1)];
         let of_choices = |width: usize| used as usize * width;
@@ -565,7 +628,7 @@ impl Lowering<'_> {
         let (_, selected) = self.optional(selected)?;
         let binds = vec![BufferRef::Step, self.value(q)?, held_keys, held_values, selected, partial.clone()];
         let (count, grid) = (Count::Rows, LaunchGrid::Beside { x: heads });
-        let chunks = GpuLaunch { kernel: GpuKernel::Attend(dtype), binds, words, count, grid };
+        let chunks = GpuLaunch { id: 0, kernel: GpuKernel::Attend(dtype), binds, words, count, grid };
         let (has_sinks, sinks) = self.optional(sinks)?;
         let words = vec![0, 0, heads, value_size, place, has_sinks, 0];
         let binds = vec![BufferRef::Step, partial, sinks, self.value(y)?];
@@ -602,9 +665,19 @@ impl Lowering<'_> {
                 y,
             ];
             let grid = LaunchGrid::Invocations { each: width, size: 64 };
-            Ok(Instruction::Launch(GpuLaunch { kernel: GpuKernel::Conv, binds, words, count: of, grid }))
+            Ok(Instruction::Launch(GpuLaunch {
+                id: 0,
+                kernel: GpuKernel::Conv,
+                binds,
+                words,
+                count: of,
+                grid,
+            }))
         };
-        Ok(vec![launch(0, Count::Rows, self.value(y)?)?, launch(1, Count::Sequences, BufferRef::Unwritten)?])
+        Ok(vec![
+            launch(0, Count::Rows, self.value(y)?)?,
+            launch(1, Count::Sequences, BufferRef::Unwritten(0))?,
+        ])
     }
 
     fn ssm_scan(
@@ -671,7 +744,14 @@ impl Lowering<'_> {
             binds.push(self.value(*id)?);
         }
         let grid = LaunchGrid::Beside { x: groups as u32 };
-        Ok(vec![Instruction::Launch(GpuLaunch { kernel, binds, words, count: Count::Sequences, grid })])
+        Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
+            kernel,
+            binds,
+            words,
+            count: Count::Sequences,
+            grid,
+        })])
     }
 }
 
@@ -694,31 +774,4 @@ struct ExpertOperands {
     up: ValueId,
     down: ValueId,
     gate: Option<ValueId>,
-}
-
-/// The number of an activation in `math.wgsl`.
-fn act_number(act: Act) -> u32 {
-    match act {
-        Act::Silu => 0,
-        Act::GeluTanh => 1,
-        Act::Gelu => 2,
-        Act::QuickGelu => 3,
-        Act::Sigmoid => 4,
-        Act::Softplus => 5,
-        Act::Relu => 6,
-        Act::Relu2 => 7,
-        Act::Identity => 8,
-    }
-}
-
-/// The activation and the limits of a gate, then its bound and its offset.
-fn gate_words(rule: GateRule) -> ([u32; 2], [u32; 2]) {
-    let limits = match rule.limit {
-        None => 0,
-        Some(GateLimit::Gate(_)) => 1,
-        Some(GateLimit::Activated(_)) => 2,
-    };
-    let has_offset = u32::from(rule.offset.is_some()) << 2;
-    let bound = rule.limit.map_or(0.0, GateLimit::bound);
-    ([act_number(rule.act), limits | has_offset], [bound, rule.offset.unwrap_or(0.0)].map(f32::to_bits))
 }

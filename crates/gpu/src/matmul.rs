@@ -33,17 +33,50 @@ fn optional(part: Option<&BufferPart>) -> (u32, BufferRef) {
     part.map_or((0, BufferRef::Unread), |part| (1, BufferRef::Weight(part.clone())))
 }
 
+/// What a product writes.
+#[derive(Clone, Debug)]
+pub(crate) enum ProductTarget {
+    /// All rows of the matrix are one result, to which a residual may be added.
+    One { y: BufferRef, residual: Option<BufferRef> },
+    /// The rows of the matrix are those of several results, each with its number of rows; at most three.
+    Several(Vec<(BufferRef, u32)>),
+}
+
+impl ProductTarget {
+    /// The residual and the results; then where the rows of the first and of the second one end, and whether there is a
+    /// residual.
+    fn parts(&self) -> ([BufferRef; 4], [u32; 3]) {
+        let unwritten = |index| BufferRef::Unwritten(index);
+        match self {
+            ProductTarget::One { y, residual } => {
+                let has_residual = u32::from(residual.is_some());
+                let residual = residual.clone().unwrap_or(BufferRef::Unread);
+                ([residual, y.clone(), unwritten(0), unwritten(1)], [u32::MAX, u32::MAX, has_residual])
+            }
+            ProductTarget::Several(results) => {
+                let result = |index: usize| results.get(index).map(|(y, _)| y.clone());
+                let end = |count: usize| results.iter().take(count).map(|(_, rows)| rows).sum();
+                let [y, y1, y2] = [0, 1, 2].map(|index| result(index).unwrap_or(unwritten(index)));
+                ([BufferRef::Unread, y, y1, y2], [end(1), end(2), 0])
+            }
+        }
+    }
+}
+
 /// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads.
 pub(crate) fn product(
     x: &BufferRef,
     matrix: MatrixRef<'_>,
     bias: Option<&BufferPart>,
-    y: &BufferRef,
+    target: &ProductTarget,
     count: Count,
 ) -> Vec<Instruction> {
     let MatrixRef { shape, pieces } = matrix;
     let (has_bias, bias) = optional(bias);
     let (heads, groups) = (shape.count as u32, shape.groups() as u32);
+    let ([residual, y, y1, y2], ends) = target.parts();
+    // The width of the first result.
+    let width = ends[0].min(shape.rows as u32);
     let of_piece = |piece: &MatrixPiece| {
         // Several matrices are one piece (`refuse.rs`).
         let (bands, first) = match shape.count {
@@ -51,18 +84,23 @@ pub(crate) fn product(
             _ => (shape.bands(), 0),
         };
         let rows = (shape.rows - first).min(bands * BAND) as u32;
-        let (x_head, y_head) = (groups * 8, shape.rows as u32);
-        let strides = [x_head * heads, x_head, y_head * heads, y_head];
-        let words = [&[0, groups, rows, first as u32][..], &strides, &[bands as u32, has_bias, 0]].concat();
+        let x_head = groups * 8;
+        let strides = [x_head * heads, x_head, width * heads, width];
+        let words =
+            [&[0, groups, rows, first as u32][..], &strides, &[bands as u32, has_bias, 0], &ends].concat();
         let binds = [
             BufferRef::Weight(piece.codes.clone()),
             BufferRef::Weight(piece.scales.clone()),
             x.clone(),
             bias.clone(),
             BufferRef::Unread,
+            residual.clone(),
             y.clone(),
+            y1.clone(),
+            y2.clone(),
         ];
         let launch = |kernel, x: u32, rows| GpuLaunch {
+            id: 0,
             kernel,
             binds: binds.to_vec(),
             words: words.clone(),
@@ -116,8 +154,12 @@ pub(crate) fn expert_product(
             bands,
             has_bias,
             x.shared_by,
+            u32::MAX,
+            u32::MAX,
+            0,
         ];
         Instruction::Launch(GpuLaunch {
+            id: 0,
             kernel: GpuKernel::ExpertGemv(shape.layout),
             binds: vec![
                 BufferRef::Weight(piece.codes.clone()),
@@ -125,7 +167,10 @@ pub(crate) fn expert_product(
                 x.buffer.clone(),
                 bias.clone(),
                 chosen.clone(),
+                BufferRef::Unread,
                 y.clone(),
+                BufferRef::Unwritten(0),
+                BufferRef::Unwritten(1),
             ],
             words,
             count,

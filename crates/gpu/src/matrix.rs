@@ -131,3 +131,34 @@ impl MatrixShape {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bands of 2,048 bytes of codes and of 256 bytes of scales.
+    fn shape(count: usize, rows: usize) -> MatrixShape {
+        let dtype = DType::Q4_0;
+        let layout = BandLayout::of(dtype).expect("it is a format of weights");
+        MatrixShape { dtype, layout, count, rows, columns: 128 }
+    }
+
+    #[test]
+    fn a_matrix_is_cut_at_bands_and_several_between_matrices() {
+        assert_eq!(shape(1, 100).band_bytes(), [2048, 256]);
+        assert_eq!(shape(1, 100).pieces(1 << 20), Some(vec![0..4]));
+        assert_eq!(shape(1, 100).pieces(3 * 2048), Some(vec![0..3, 3..4]));
+        assert_eq!(shape(1, 100).pieces(2047), None);
+        // Matrices of two bands each.
+        assert_eq!(shape(5, 64).pieces(5 * 2048), Some(vec![0..4, 4..8, 8..10]));
+        assert_eq!(shape(5, 64).pieces(2048), None);
+    }
+
+    #[test]
+    fn columns_are_padded_to_whole_words_of_scales() {
+        assert_eq!(MatrixShape { columns: 96, ..shape(1, 32) }.padded(), 128);
+        let dtype = DType::BF16;
+        let layout = BandLayout::of(dtype).expect("it is a format of weights");
+        assert_eq!(MatrixShape { dtype, layout, columns: 33, ..shape(1, 32) }.padded(), 64);
+    }
+}

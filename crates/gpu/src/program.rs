@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{
-    Extent, Graph, HostRows, NodeWork, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather,
-};
+use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{DType, Result};
 use wgpu::{
     BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
 };
 
 use crate::device::{BufferPart, GpuDevice, Pipeline};
+use crate::group::Groups;
 use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{Lowering, NodeLaunches};
@@ -21,7 +20,8 @@ use crate::slots::Slots;
 use crate::state::{GpuState, HeldLayout};
 use crate::step_table::{TableParts, TableStep, chunks_seen, group_of};
 use crate::temporary::temporary;
-use crate::weights::{GpuWeights, WeightRole, bytes_of, use_of};
+use crate::weight_role::{WeightRole, use_of};
+use crate::weights::{GpuWeights, bytes_of};
 
 /// The largest number of values of a step that state cannot hold and that are reported.
 const FAULTS: usize = 1024;
@@ -60,6 +60,9 @@ struct List {
     graph: Graph,
     nodes: Vec<NodeLaunches>,
     slots: Slots,
+    groups: Groups,
+    /// The number of launches, used or not.
+    launches: usize,
     parts: TableParts,
     frequencies: Vec<Vec<f32>>,
     /// Whether state may be unable to hold a value.
@@ -88,25 +91,30 @@ impl std::fmt::Debug for BoundLaunch {
 /// The sizes of the buffers that the programs of a graph share, and who uses them.
 struct ScratchSlots {
     sizes: Vec<u64>,
-    all_rows: Slots,
-    sunk: Option<(SunkGather, Slots)>,
+    all_rows: (Slots, Groups),
+    sunk: Option<(SunkGather, (Slots, Groups))>,
 }
 
-fn plan(graph: &Graph) -> ScratchSlots {
+fn plan(graph: &Graph, limit: u64) -> ScratchSlots {
     let mut sizes = Vec::new();
-    let all_rows = Slots::of(graph, |node| temporary(graph, node), &mut sizes);
+    let slots = |graph: &Graph, sizes: &mut Vec<u64>| {
+        let groups = Groups::of(graph, limit);
+        (Slots::of(graph, &groups, |node| temporary(graph, node), sizes), groups)
+    };
+    let all_rows = slots(graph, &mut sizes);
     let sunk = sink_gather(graph).map(|sunk| {
-        let slots = Slots::of(&sunk.graph, |node| temporary(&sunk.graph, node), &mut sizes);
+        let slots = slots(&sunk.graph, &mut sizes);
         (sunk, slots)
     });
     ScratchSlots { sizes, all_rows, sunk }
 }
 
-/// The bytes of scratch memory of a program.
-pub(crate) fn scratch_bytes(graph: &Graph) -> u64 {
+/// The bytes of scratch memory of a program; `limit` is that of a binding.
+pub(crate) fn scratch_bytes(graph: &Graph, limit: u64) -> u64 {
     let faults = HEAD_BYTES + 12 * FAULTS as u64;
     let table = TableParts::of(graph).bytes(graph);
-    plan(graph).sizes.iter().fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
+    let sizes = plan(graph, limit).sizes;
+    sizes.iter().fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
 }
 
 /// The bytes of the results of the largest step, and of what comes before them.
@@ -115,27 +123,41 @@ pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
 }
 
 impl List {
-    fn new(graph: Graph, slots: Slots, weights: &GpuWeights) -> Result<List> {
+    fn new(graph: Graph, (slots, groups): (Slots, Groups), weights: &GpuWeights) -> Result<List> {
         let parts = TableParts::of(&graph);
-        let nodes = Lowering { graph: &graph, weights, slots: &slots, parts: &parts }.run()?;
+        let nodes =
+            Lowering { graph: &graph, weights, slots: &slots, parts: &parts, groups: &groups }.run()?;
         let frequencies =
             parts.frequencies().iter().map(|id| weights.host(graph.value(*id)).map(<[f32]>::to_vec));
         let frequencies = frequencies.collect::<Result<_>>()?;
         let is_rounded = |dtype| matches!(dtype, DType::F16 | DType::BF16);
         let may_fail =
             graph.values.iter().any(|value| matches!(value.role, Role::State(_)) && is_rounded(value.dtype));
-        Ok(List { graph, nodes, slots, parts, frequencies, may_fail, bound: RefCell::default() })
+        let fused =
+            |node: &NodeLaunches| node.fused.as_ref().map_or(0, |fused| launches(&fused.instructions));
+        let launches = nodes.iter().map(|node| launches(&node.instructions) + fused(node)).sum();
+        Ok(List {
+            graph,
+            nodes,
+            slots,
+            groups,
+            launches,
+            parts,
+            frequencies,
+            may_fail,
+            bound: RefCell::default(),
+        })
     }
+}
 
-    /// The number of launches, used or not.
-    fn launches(&self) -> usize {
-        let of = |instruction: &Instruction| match instruction {
-            Instruction::Launch(_) => 1,
-            Instruction::ByRows(variants) => variants.len(),
-            Instruction::Attend(_) => 2,
-        };
-        self.nodes.iter().flat_map(|node| &node.instructions).map(of).sum()
-    }
+/// The number of launches, used or not.
+fn launches(instructions: &[Instruction]) -> usize {
+    let of = |instruction: &Instruction| match instruction {
+        Instruction::Launch(_) => 1,
+        Instruction::ByRows(variants) => variants.len(),
+        Instruction::Attend(_) => 2,
+    };
+    instructions.iter().map(of).sum()
 }
 
 /// The counts of a step.
@@ -160,7 +182,7 @@ impl GpuProgram {
     /// Compiles a graph.
     pub(crate) fn new(graph: &Graph, weights: &GpuWeights) -> Result<GpuProgram> {
         let device = Arc::clone(&weights.device);
-        let ScratchSlots { sizes, all_rows, sunk } = plan(graph);
+        let ScratchSlots { sizes, all_rows, sunk } = plan(graph, device.binding_limit());
         let all_rows = List::new(graph.clone(), all_rows, weights)?;
         let output_rows_only = sunk.map(|(SunkGather { graph, names }, slots)| {
             Ok::<_, girih_tensor::Error>((List::new(graph, slots, weights)?, names))
@@ -197,10 +219,17 @@ impl GpuProgram {
         let mut bound = list.bound.borrow_mut();
         if bound.state != state.id() || bound.launches.is_empty() {
             *bound = BoundLaunches { state: state.id(), launches: Vec::new() };
-            bound.launches.resize_with(list.launches(), || None);
+            bound.launches.resize_with(list.launches, || None);
         }
-        let mut run =
-            Run { program: self, list, state, bound: &mut bound.launches, counts, sequences, next: 0 };
+        let mut run = Run {
+            program: self,
+            list,
+            state,
+            bound: &mut bound.launches,
+            counts,
+            sequences,
+            skipped: Vec::new(),
+        };
         let encoder = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
         } else {
@@ -225,7 +254,9 @@ impl GpuProgram {
         let graph = &list.graph;
         let mut given: Vec<(ValueId, &[GivenRows<'_>])> = Vec::new();
         for ((id, _), input) in graph.inputs().zip(inputs) {
-            let Some(slot) = list.slots.value(id) else { continue };
+            let Some(slot) = list.slots.value(id) else {
+                continue;
+            };
             memory.bytes.clear();
             match input {
                 Input::Ids(ids) => memory.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
@@ -319,8 +350,8 @@ struct Run<'a> {
     bound: &'a mut Vec<Option<BoundLaunch>>,
     counts: StepCounts,
     sequences: &'a [Sequence<'a>],
-    /// The number of the next launch.
-    next: usize,
+    /// The nodes that an earlier one has computed.
+    skipped: Vec<usize>,
 }
 
 impl Run<'_> {
@@ -335,7 +366,7 @@ impl Run<'_> {
                 nodes[first..].iter().position(is_wanted).map_or(nodes.len(), |index| first + index + 1);
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
             for node in &nodes[first..end] {
-                self.node(node, &mut pass)?;
+                self.node(node, watch, &mut pass)?;
             }
             drop(pass);
             let last = &nodes[end - 1];
@@ -361,7 +392,9 @@ impl Run<'_> {
         let graph = &self.list.graph;
         let id = graph.nodes[node.node].output;
         let value = graph.value(id);
-        let Some(slot) = self.list.slots.value(id) else { return Ok(encoder) };
+        let Some(slot) = self.list.slots.value(id) else {
+            return Ok(encoder);
+        };
         let rows = step_count(self.sequences, value.outermost);
         let bytes = (rows * value.shape.stride()) as u64 * 4;
         let device = &self.program.device;
@@ -399,7 +432,7 @@ impl Run<'_> {
             });
             let mut pass =
                 encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
-            self.node(node, &mut pass)?;
+            self.node(node, watch, &mut pass)?;
         }
         let bytes = 16 * timed as u64;
         let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
@@ -409,7 +442,7 @@ impl Run<'_> {
             read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
         })?;
         for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
-            if !node.instructions.is_empty() {
+            if !node.instructions.is_empty() && !self.skipped.contains(&node.node) {
                 let units = times[1].saturating_sub(times[0]);
                 let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
                 self.took(node, time, watch);
@@ -422,15 +455,23 @@ impl Run<'_> {
     fn took(&self, node: &NodeLaunches, time: Duration, watch: &mut dyn Watch) {
         let graph = &self.list.graph;
         let of = &graph.nodes[node.node];
-        let NodeWork { multiply_adds, other_operations: _, reads } = graph.work(of, self.sequences);
-        let bytes = of.inputs.iter().zip(reads).map(|(id, reads)| self.read_bytes(*id, reads)).sum();
+        // A group's time is that of its first node.
+        let group = self.list.groups.group(node.node).map(|group| group.iter().map(|matmul| matmul.node));
+        let nodes: Vec<usize> = group.map_or_else(|| vec![node.node], Iterator::collect);
+        let (mut bytes, mut multiply_adds) = (0, 0);
+        for index in nodes {
+            let work = graph.work(&graph.nodes[index], self.sequences);
+            let operands = graph.nodes[index].inputs.iter().zip(work.reads);
+            bytes += operands.map(|(id, reads)| self.read_bytes(*id, reads)).sum::<u64>();
+            multiply_adds += work.multiply_adds;
+        }
         let rows = match graph.value(of.output).outermost {
             Extent::Context | Extent::Fixed => self.counts.rows as usize,
             extent => step_count(self.sequences, extent),
         };
         let kernel = match &node.instructions[node.instructions.len() - 1] {
             Instruction::Launch(launch) => launch.kernel.name(),
-            Instruction::ByRows(variants) => self.variant(variants).1.kernel.name(),
+            Instruction::ByRows(variants) => self.variant(variants).kernel.name(),
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
         };
         let (name, variant) = (self.name(node), &[kernel][..]);
@@ -459,42 +500,46 @@ impl Run<'_> {
         }
     }
 
-    /// The variant for the rows of this step, and its place.
-    fn variant<'l>(&self, variants: &'l [(u32, GpuLaunch)]) -> (usize, &'l GpuLaunch) {
+    /// The variant for the rows of this step.
+    fn variant<'l>(&self, variants: &'l [(u32, GpuLaunch)]) -> &'l GpuLaunch {
         let rows = self.counts.of(variants[0].1.count);
-        let index = variants.iter().position(|(most, _)| rows <= *most).unwrap_or(variants.len() - 1);
-        (index, &variants[index].1)
+        let found = variants.iter().find(|(most, _)| rows <= *most);
+        &found.unwrap_or(&variants[variants.len() - 1]).1
     }
 
-    fn node(&mut self, node: &NodeLaunches, pass: &mut ComputePass<'_>) -> Result<()> {
-        for instruction in &node.instructions {
+    /// Encodes a node; one whose result is only added to another, and not watched, with that addition.
+    fn node(&mut self, node: &NodeLaunches, watch: &dyn Watch, pass: &mut ComputePass<'_>) -> Result<()> {
+        if self.skipped.contains(&node.node) {
+            return Ok(());
+        }
+        match &node.fused {
+            Some(fused) if !watch.wants(self.name(node)) => {
+                self.skipped.push(fused.add);
+                self.instructions(&fused.instructions, pass)
+            }
+            _ => self.instructions(&node.instructions, pass),
+        }
+    }
+
+    fn instructions(&mut self, instructions: &[Instruction], pass: &mut ComputePass<'_>) -> Result<()> {
+        for instruction in instructions {
             match instruction {
-                Instruction::Launch(launch) => {
-                    self.launch(self.next, launch, pass)?;
-                    self.next += 1;
-                }
-                Instruction::ByRows(variants) => {
-                    let (index, launch) = self.variant(variants);
-                    self.launch(self.next + index, launch, pass)?;
-                    self.next += variants.len();
-                }
-                Instruction::Attend(attend) => {
-                    self.attend(attend, pass)?;
-                    self.next += 2;
-                }
+                Instruction::Launch(launch) => self.launch(launch, pass)?,
+                Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
+                Instruction::Attend(attend) => self.attend(attend, pass)?,
             }
         }
         Ok(())
     }
 
-    fn launch(&mut self, index: usize, launch: &GpuLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn launch(&mut self, launch: &GpuLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
         let (first, groups) = launch.grid.sizes(self.counts.of(launch.count));
         if groups.contains(&0) {
             return Ok(());
         }
         let mut words = launch.words.clone();
         words[0] = first;
-        self.dispatch(index, launch, &words, groups, pass)
+        self.dispatch(launch, &words, groups, pass)
     }
 
     /// As many rows at once as the partial results have room for.
@@ -509,11 +554,11 @@ impl Run<'_> {
             let rows = at_once.min(self.counts.rows - first);
             let mut words = chunks.words.clone();
             (words[0], words[1]) = (rows, first);
-            self.dispatch(self.next, chunks, &words, [*heads, rows, seen], pass)?;
+            self.dispatch(chunks, &words, [*heads, rows, seen], pass)?;
             let mut words = join.words.clone();
             let (all, groups) = join.grid.sizes(rows);
             (words[0], words[1], words[6]) = (all, first, seen);
-            self.dispatch(self.next + 1, join, &words, groups, pass)?;
+            self.dispatch(join, &words, groups, pass)?;
             first += rows;
         }
         Ok(())
@@ -521,16 +566,17 @@ impl Run<'_> {
 
     fn dispatch(
         &mut self,
-        index: usize,
         launch: &GpuLaunch,
         words: &[u32],
         [x, y, z]: [u32; 3],
         pass: &mut ComputePass<'_>,
     ) -> Result<()> {
-        if self.bound[index].is_none() {
-            self.bound[index] = Some(self.bind(launch)?);
+        if self.bound[launch.id].is_none() {
+            self.bound[launch.id] = Some(self.bind(launch)?);
         }
-        let Some(BoundLaunch { pipeline, group }) = &self.bound[index] else { return Ok(()) };
+        let Some(BoundLaunch { pipeline, group }) = &self.bound[launch.id] else {
+            return Ok(());
+        };
         pass.set_pipeline(pipeline.pipeline());
         pass.set_bind_group(0, group, &[]);
         let mut bytes = [0; IMMEDIATE_BYTES as usize];
@@ -550,7 +596,7 @@ impl Run<'_> {
             BufferRef::Step => BufferPart::whole(step),
             BufferRef::Faults => BufferPart::whole(faults),
             BufferRef::Unread => device.unread(),
-            BufferRef::Unwritten => device.unwritten(),
+            BufferRef::Unwritten(index) => device.unwritten(*index),
         };
         let parts: Vec<BufferPart> = launch.binds.iter().map(part).collect();
         let group = device.bind(&pipeline, &parts);

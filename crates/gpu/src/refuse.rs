@@ -6,7 +6,7 @@ use girih_tensor::DType;
 
 use crate::state::is_keys;
 use crate::step_table::group_of;
-use crate::weights::{WeightRole, use_of};
+use crate::weight_role::{WeightRole, use_of};
 
 /// The largest head of a query that `attend` has room for.
 const MOST_HEAD: usize = 1024;
@@ -46,7 +46,9 @@ fn objection(graph: &Graph, node: &Node) -> Result<(), String> {
 }
 
 fn state_objection(graph: &Graph, id: ValueId) -> Result<(), String> {
-    let Some((_, kind)) = group_of(graph, id) else { return Ok(()) };
+    let Some((_, kind)) = group_of(graph, id) else {
+        return Ok(());
+    };
     let (name, dtype) = (&graph.value(id).name, graph.value(id).dtype);
     match kind {
         StateKind::Carried if dtype != DType::F32 => {

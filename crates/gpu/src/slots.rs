@@ -4,6 +4,8 @@
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
+use crate::group::Groups;
+
 /// The buffers of a list of launches, by index into the sizes of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
@@ -56,7 +58,12 @@ fn roots(graph: &Graph) -> Vec<ValueId> {
 impl Slots {
     /// Assigns buffers of a pool, whose sizes grow as needed. `temporary` has the bytes that a node needs beside its
     /// values.
-    pub fn of(graph: &Graph, temporary: impl Fn(&Node) -> Vec<u64>, sizes: &mut Vec<u64>) -> Slots {
+    pub fn of(
+        graph: &Graph,
+        groups: &Groups,
+        temporary: impl Fn(&Node) -> Vec<u64>,
+        sizes: &mut Vec<u64>,
+    ) -> Slots {
         let roots = roots(graph);
         let root = |id: ValueId| roots[id.0 as usize].0 as usize;
         let mut last = vec![0; graph.values.len()];
@@ -76,9 +83,10 @@ impl Slots {
         let kept = graph.output().map(root);
         let mut all_temporary = Vec::with_capacity(graph.nodes.len());
         for (index, node) in graph.nodes.iter().enumerate() {
-            let own = root(node.output);
-            if is_step(node.output) && values[own].is_none() {
-                values[own] = Some(assignment.acquire(value_bytes(graph, node.output)));
+            for id in groups.early(index).chain([node.output]) {
+                if is_step(id) && values[root(id)].is_none() {
+                    values[root(id)] = Some(assignment.acquire(value_bytes(graph, id)));
+                }
             }
             let needs: Vec<usize> =
                 temporary(node).into_iter().map(|bytes| assignment.acquire(bytes)).collect();

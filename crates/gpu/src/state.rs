@@ -95,7 +95,9 @@ impl GpuState {
     pub(crate) fn new(device: &Arc<GpuDevice>, graph: &Graph, blocks: &[u32]) -> Result<GpuState> {
         let mut tensors = Vec::new();
         for (id, value) in graph.ids() {
-            let Role::State(group) = value.role else { continue };
+            let Role::State(group) = value.role else {
+                continue;
+            };
             let block_bytes = block_bytes(graph, id);
             let bytes = block_bytes.saturating_mul(u64::from(blocks[group.0 as usize]));
             let what = format!("the state '{}'", value.name);

@@ -6,18 +6,22 @@ use girih_tensor::DType;
 use crate::matrix::MatrixShape;
 use crate::state::HeldLayout;
 use crate::step_table::{group_of, most_chunks};
-use crate::weights::{WeightRole, use_of};
+use crate::weight_role::{WeightRole, use_of};
 
 /// The words of the partial results of attention, unless one row needs more.
 const PARTIAL_WORDS: u64 = 1 << 23;
 
 /// The bytes that a node needs beside its values, buffer by buffer, in the order in which it uses them.
 pub(crate) fn temporary(graph: &Graph, node: &Node) -> Vec<u64> {
-    let Some(call) = node.op.applied_to(&node.inputs) else { return Vec::new() };
+    let Some(call) = node.op.applied_to(&node.inputs) else {
+        return Vec::new();
+    };
     let rows = |id: ValueId| graph.value(id).shape.extents()[0] as u64;
     match call {
         AppliedOp::Linear { x, weight, .. } | AppliedOp::LinearHeads { x, weight } => {
-            let Some(shape) = matrix_shape(graph, weight) else { return Vec::new() };
+            let Some(shape) = matrix_shape(graph, weight) else {
+                return Vec::new();
+            };
             let padded = (shape.padded() != shape.columns)
                 .then(|| rows(x) * (shape.count * shape.padded()) as u64 * 4);
             padded.into_iter().collect()

@@ -1,21 +1,26 @@
 //! Weights on the device: read once, packed on the host, uploaded in parts.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
-use girih_graph::{Graph, Op, OperandKind, Role, Value, ValueId, WeightSource};
+use girih_graph::{Graph, Op, Role, Value, ValueId, WeightSource};
 use girih_tensor::{Error, ErrorKind, Result, View};
 
 use crate::device::{BufferPart, GpuDevice, UPLOAD_BYTES};
-use crate::layout::{BAND, BandLayout};
+use crate::group::{GroupedMatmul, Groups, joined_name};
+use crate::layout::BAND;
 use crate::matrix::MatrixShape;
+use crate::weight_role::{WeightRole, use_of};
 
 /// The weights of a model.
 #[derive(Debug)]
 pub struct GpuWeights {
     pub(crate) device: Arc<GpuDevice>,
     matrices: HashMap<String, Vec<MatrixPiece>>,
+    /// Matrices whose products are one launch, by their joined names.
+    groups: HashMap<String, GroupedMatrix>,
     vectors: HashMap<String, BufferPart>,
     /// Weights that the host reads, such as frequencies.
     host: HashMap<String, Vec<f32>>,
@@ -31,45 +36,13 @@ pub(crate) struct MatrixPiece {
     pub scales: BufferPart,
 }
 
-/// How nodes use a weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WeightRole {
-    /// One matrix, or several.
-    Matrix(MatrixShape),
-    /// Numbers in single precision.
-    Vector,
-}
-
-/// How the nodes of a graph use a weight. The error is a clause.
-pub(crate) fn use_of(graph: &Graph, id: ValueId) -> Result<WeightRole, String> {
-    let mut found = None;
-    for node in &graph.nodes {
-        for (operand, kind) in node.inputs.iter().zip(node.op.spec().operands) {
-            if *operand == id {
-                let own = match kind {
-                    OperandKind::Matrix | OperandKind::Matrices => matrix(graph.value(id), *kind)?,
-                    _ => WeightRole::Vector,
-                };
-                if found.is_some_and(|found| found != own) {
-                    return Err("it is used as a matrix and as a vector".to_owned());
-                }
-                found = Some(own);
-            }
-        }
-    }
-    Ok(found.unwrap_or(WeightRole::Vector))
-}
-
-fn matrix(value: &Value, kind: OperandKind) -> Result<WeightRole, String> {
-    let dtype = value.dtype;
-    let layout =
-        BandLayout::of(dtype).ok_or_else(|| format!("the GPU has no kernels for weights in {dtype}"))?;
-    let count = if kind == OperandKind::Matrices { value.shape.extents()[0] } else { 1 };
-    let rows = value.shape.rows() / count.max(1);
-    if dtype.tile().0 > 1 && count > 1 && !rows.is_multiple_of(dtype.tile().0) {
-        return Err(format!("matrices of {rows} rows in {dtype} are not supported"));
-    }
-    Ok(WeightRole::Matrix(MatrixShape { dtype, layout, count, rows, columns: value.shape.columns() }))
+/// Matrices of one value, one after another.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupedMatrix {
+    /// The shape of all together.
+    pub shape: MatrixShape,
+    pub piece: MatrixPiece,
+    pub bias: Option<BufferPart>,
 }
 
 /// The weights that the host reads.
@@ -97,12 +70,21 @@ impl GpuWeights {
         let mut weights = GpuWeights {
             device: Arc::clone(device),
             matrices: HashMap::new(),
+            groups: HashMap::new(),
             vectors: HashMap::new(),
             host: HashMap::new(),
         };
         let of_host = host_weights(graph);
         let mut reader = WeightReader { device, source, bytes: Vec::new() };
-        for (id, value) in graph.weights() {
+        let mut done = HashSet::new();
+        for group in Groups::of(graph, device.binding_limit()).matmuls {
+            let name = joined_name(graph, group.iter().map(|matmul| matmul.weight));
+            done.extend(
+                group.iter().map(|matmul| matmul.weight).chain(group.iter().filter_map(|matmul| matmul.bias)),
+            );
+            weights.groups.insert(name, reader.group(graph, &group)?);
+        }
+        for (id, value) in graph.weights().filter(|(id, _)| !done.contains(id)) {
             debug_assert_eq!(value.role, Role::Weight);
             let refused = |clause: String| {
                 Error::with_kind(
@@ -117,9 +99,8 @@ impl GpuWeights {
                 }
                 WeightRole::Vector => {
                     let numbers = reader.numbers(value)?;
-                    let buffer = device.buffer(&value.name, numbers.len() as u64 * 4)?;
-                    device.upload(&buffer, 0, &bytes_of(&numbers))?;
-                    weights.vectors.insert(value.name.clone(), BufferPart::whole(&buffer));
+                    let part = reader.vector(&value.name, &numbers)?;
+                    weights.vectors.insert(value.name.clone(), part);
                     if of_host.contains(&id) {
                         weights.host.insert(value.name.clone(), numbers);
                     }
@@ -133,6 +114,12 @@ impl GpuWeights {
     /// The pieces of a matrix.
     pub(crate) fn matrix(&self, value: &Value) -> Result<&[MatrixPiece]> {
         self.matrices.get(&value.name).map(Vec::as_slice).ok_or_else(|| absent(value))
+    }
+
+    /// The matrices of these joined names.
+    pub(crate) fn group(&self, name: &str) -> Result<&GroupedMatrix> {
+        let absent = || Error::new(format!("the weights '{name}' are not loaded; this is a bug in girih"));
+        self.groups.get(name).ok_or_else(absent)
     }
 
     /// A vector.
@@ -173,6 +160,13 @@ impl WeightReader<'_> {
         Ok(numbers)
     }
 
+    /// A vector on the device.
+    fn vector(&mut self, name: &str, numbers: &[f32]) -> Result<BufferPart> {
+        let buffer = self.device.buffer(name, numbers.len() as u64 * 4)?;
+        self.device.upload(&buffer, 0, &bytes_of(numbers))?;
+        Ok(BufferPart::whole(&buffer))
+    }
+
     /// Packs a matrix, or several, piece by piece.
     fn matrix(&mut self, value: &Value, shape: MatrixShape) -> Result<Vec<MatrixPiece>> {
         let ranges = shape.pieces(self.device.binding_limit()).ok_or_else(|| {
@@ -180,34 +174,69 @@ impl WeightReader<'_> {
                 format!("a part of the weight '{}' is larger than a binding of the GPU", value.name);
             Error::with_kind(ErrorKind::OutOfMemory, sentence)
         })?;
-        let [code_bytes, scale_bytes] = shape.band_bytes();
         let mut pieces = Vec::new();
         for range in ranges {
-            let bands = range.len();
-            let codes = self.device.buffer(&value.name, (bands * code_bytes) as u64)?;
-            let scales = match scale_bytes {
-                0 => codes.clone(),
-                _ => self.device.buffer(&value.name, (bands * scale_bytes) as u64)?,
-            };
-            let step = (UPLOAD_BYTES / (code_bytes + scale_bytes)).max(1);
-            let mut done = 0;
-            while done < bands {
-                // The bands of a matrix, up to its last one.
-                let first = range.start + done;
-                let count = step.min(bands - done).min(shape.bands() - first % shape.bands());
-                let (packed_codes, packed_scales) = self.packed(value, shape, first, count)?;
-                self.device.upload(&codes, (done * code_bytes) as u64, &packed_codes)?;
-                self.device.upload(&scales, (done * scale_bytes) as u64, &packed_scales)?;
-                done += count;
-            }
-            pieces.push(MatrixPiece {
-                first: range.start,
-                bands,
-                codes: BufferPart::whole(&codes),
-                scales: BufferPart::whole(&scales),
-            });
+            let piece = self.room(&value.name, shape, range.clone())?;
+            self.fill(value, shape, range, &piece, 0)?;
+            pieces.push(piece);
         }
         Ok(pieces)
+    }
+
+    /// Packs matrices of one value, one after another.
+    fn group(&mut self, graph: &Graph, group: &[GroupedMatmul]) -> Result<GroupedMatrix> {
+        let rows = group.iter().map(|matmul| matmul.shape.rows).sum();
+        let shape = MatrixShape { rows, ..group[0].shape };
+        let piece = self.room(&graph.value(group[0].weight).name, shape, 0..shape.bands())?;
+        let mut at = 0;
+        for matmul in group {
+            let bands = matmul.shape.bands();
+            self.fill(graph.value(matmul.weight), matmul.shape, 0..bands, &piece, at)?;
+            at += bands;
+        }
+        let mut numbers = Vec::new();
+        for bias in group.iter().filter_map(|matmul| matmul.bias) {
+            numbers.extend(self.numbers(graph.value(bias))?);
+        }
+        let bias =
+            (!numbers.is_empty()).then(|| self.vector("the biases of a group", &numbers)).transpose()?;
+        Ok(GroupedMatrix { shape, piece, bias })
+    }
+
+    /// Buffers for some bands.
+    fn room(&self, name: &str, shape: MatrixShape, bands: Range<usize>) -> Result<MatrixPiece> {
+        let [code_bytes, scale_bytes] = shape.band_bytes();
+        let codes = self.device.buffer(name, (bands.len() * code_bytes) as u64)?;
+        let scales = match scale_bytes {
+            0 => codes.clone(),
+            _ => self.device.buffer(name, (bands.len() * scale_bytes) as u64)?,
+        };
+        let (codes, scales) = (BufferPart::whole(&codes), BufferPart::whole(&scales));
+        Ok(MatrixPiece { first: bands.start, bands: bands.len(), codes, scales })
+    }
+
+    /// Reads, packs and uploads bands of a matrix, to band `to` of a piece and those that follow.
+    fn fill(
+        &mut self,
+        value: &Value,
+        shape: MatrixShape,
+        bands: Range<usize>,
+        piece: &MatrixPiece,
+        to: usize,
+    ) -> Result<()> {
+        let [code_bytes, scale_bytes] = shape.band_bytes();
+        let step = (UPLOAD_BYTES / (code_bytes + scale_bytes)).max(1);
+        let mut done = 0;
+        while done < bands.len() {
+            // The bands of a matrix, up to its last one.
+            let first = bands.start + done;
+            let count = step.min(bands.len() - done).min(shape.bands() - first % shape.bands());
+            let (codes, scales) = self.packed(value, shape, first, count)?;
+            self.device.upload(&piece.codes.buffer, ((to + done) * code_bytes) as u64, &codes)?;
+            self.device.upload(&piece.scales.buffer, ((to + done) * scale_bytes) as u64, &scales)?;
+            done += count;
+        }
+        Ok(())
     }
 
     /// Reads and packs bands of one matrix.
