@@ -110,8 +110,8 @@ fn sum_of(graph: &Graph, matmul: &GroupedMatmul) -> Option<FusedSum> {
     if graph.value(matmul.y).role != Role::Scratch || uses(graph, matmul.y) != 1 {
         return None;
     }
-    let adds = graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&matmul.y));
-    let (add, node) = adds.last()?;
+    let mut adds = graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&matmul.y));
+    let (add, node) = adds.next()?;
     let Some(AppliedOp::Add { a, b }) = node.op.applied_to(&node.inputs) else {
         return None;
     };

@@ -145,7 +145,7 @@ impl BandLayout {
                 );
             }
             CodeKind::F16 | CodeKind::BF16 => {
-                let _ = write!(text, "    let c = {};\n", at("part"));
+                let _ = writeln!(text, "    let c = {};", at("part"));
                 text += "    let a = vec4<f32>(two(c.x), two(c.y));\n    let b = vec4<f32>(two(c.z), two(c.w));\n";
             }
             CodeKind::Byte => {
@@ -153,7 +153,7 @@ impl BandLayout {
                 text += "    let a = four(c[i]);\n    let b = four(c[i + 1u]);\n";
             }
             CodeKind::Four | CodeKind::FourLess8 | CodeKind::Iq4 | CodeKind::E2m1 => {
-                let _ = write!(text, "    let c = {}[part];\n", at("0u"));
+                let _ = writeln!(text, "    let c = {}[part];", at("0u"));
                 text += "    let a = four(c);\n    let b = four(c >> 16u);\n";
             }
         }
