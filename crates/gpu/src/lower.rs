@@ -8,7 +8,7 @@ use girih_tensor::{DType, Error, Result};
 
 use crate::activation_words::{act_number, gate_words};
 use crate::device::BufferPart;
-use crate::group::{FusedSum, GroupedMatmul, Groups, joined_name};
+use crate::group::{FusedSum, GroupedMatmul, JoinedNodes, joined_name};
 use crate::kernel::GpuKernel;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
@@ -70,7 +70,7 @@ pub(crate) struct Lowering<'a> {
     pub weights: &'a GpuWeights,
     pub slots: &'a Slots,
     pub parts: &'a TableParts,
-    pub groups: &'a Groups,
+    pub groups: &'a JoinedNodes,
 }
 
 impl Lowering<'_> {

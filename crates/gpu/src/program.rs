@@ -12,7 +12,7 @@ use wgpu::{
 };
 
 use crate::device::{BufferPart, GpuDevice, Pipeline};
-use crate::group::Groups;
+use crate::group::JoinedNodes;
 use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{Lowering, NodeLaunches};
@@ -60,7 +60,7 @@ struct List {
     graph: Graph,
     nodes: Vec<NodeLaunches>,
     slots: Slots,
-    groups: Groups,
+    groups: JoinedNodes,
     /// The number of launches, used or not.
     launches: usize,
     parts: TableParts,
@@ -91,14 +91,14 @@ impl std::fmt::Debug for BoundLaunch {
 /// The sizes of the buffers that the programs of a graph share, and who uses them.
 struct ScratchSlots {
     sizes: Vec<u64>,
-    all_rows: (Slots, Groups),
-    sunk: Option<(SunkGather, (Slots, Groups))>,
+    all_rows: (Slots, JoinedNodes),
+    sunk: Option<(SunkGather, (Slots, JoinedNodes))>,
 }
 
 fn plan(graph: &Graph, limit: u64) -> ScratchSlots {
     let mut sizes = Vec::new();
     let slots = |graph: &Graph, sizes: &mut Vec<u64>| {
-        let groups = Groups::of(graph, limit);
+        let groups = JoinedNodes::of(graph, limit);
         (Slots::of(graph, &groups, |node| temporary(graph, node), sizes), groups)
     };
     let all_rows = slots(graph, &mut sizes);
@@ -123,7 +123,7 @@ pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
 }
 
 impl List {
-    fn new(graph: Graph, (slots, groups): (Slots, Groups), weights: &GpuWeights) -> Result<List> {
+    fn new(graph: Graph, (slots, groups): (Slots, JoinedNodes), weights: &GpuWeights) -> Result<List> {
         let parts = TableParts::of(&graph);
         let nodes =
             Lowering { graph: &graph, weights, slots: &slots, parts: &parts, groups: &groups }.run()?;

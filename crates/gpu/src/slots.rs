@@ -4,7 +4,7 @@
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
-use crate::group::Groups;
+use crate::group::JoinedNodes;
 
 /// The buffers of a list of launches, by index into the sizes of a pool.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Slots {
     /// values.
     pub fn of(
         graph: &Graph,
-        groups: &Groups,
+        groups: &JoinedNodes,
         temporary: impl Fn(&Node) -> Vec<u64>,
         sizes: &mut Vec<u64>,
     ) -> Slots {

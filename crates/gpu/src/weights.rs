@@ -9,7 +9,7 @@ use girih_graph::{Graph, Op, Role, Value, ValueId, WeightSource};
 use girih_tensor::{Error, ErrorKind, Result, View};
 
 use crate::device::{BufferPart, GpuDevice, UPLOAD_BYTES};
-use crate::group::{GroupedMatmul, Groups, joined_name};
+use crate::group::{GroupedMatmul, JoinedNodes, joined_name};
 use crate::layout::BAND;
 use crate::matrix::MatrixShape;
 use crate::weight_role::{WeightRole, use_of};
@@ -77,7 +77,7 @@ impl GpuWeights {
         let of_host = host_weights(graph);
         let mut reader = WeightReader { device, source, bytes: Vec::new() };
         let mut done = HashSet::new();
-        for group in Groups::of(graph, device.binding_limit()).matmuls {
+        for group in JoinedNodes::of(graph, device.binding_limit()).matmuls {
             let name = joined_name(graph, group.iter().map(|matmul| matmul.weight));
             done.extend(
                 group.iter().map(|matmul| matmul.weight).chain(group.iter().filter_map(|matmul| matmul.bias)),
