@@ -5,7 +5,7 @@ use girih_graph::testing::{Open, Roundoff, TestedBackend, check};
 use crate::opened::{adapter, open};
 
 /// Cases of each op, unless the variable `GIRIH_SEEDS` says more.
-const SEEDS: u64 = 5;
+const SEEDS: u64 = 12;
 
 fn seeds() -> u64 {
     std::env::var("GIRIH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)

@@ -1,5 +1,6 @@
 //! The backend on the GPU of this machine, or on software that computes as one.
 
+mod carried;
 mod conformance;
 mod formats;
 mod opened;
