@@ -19,7 +19,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
-    ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu", "gpu"]),
+    (
+        "girih",
+        &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu", "gpu"],
+    ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),
     (
