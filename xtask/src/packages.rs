@@ -26,7 +26,7 @@ const NPU: &[&str] = &["girih-npu"];
 
 /// The feature sets, smallest first. Without features, only the interpreter is
 /// there.
-const FEATURE_SETS: [FeatureSet; 8] = [
+const FEATURE_SETS: [FeatureSet; 9] = [
     of_girih("(none)", "", 63, &[TLS, NPU, CPU]),
     // What a dependency on girih enables by default.
     of_girih("cpu", "cpu", 64, &[TLS, NPU]),
@@ -35,6 +35,8 @@ const FEATURE_SETS: [FeatureSet; 8] = [
     // 9 packages are llguidance's.
     of_girih("grammar", "grammar", 73, &[TLS, NPU, CPU]),
     of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
+    // 40 packages are wgpu's.
+    of_girih("gpu", "gpu", 104, &[TLS]),
     // Traces add 17: the messages of OTLP, what encodes them, and hyper's client.
     FeatureSet { name: "otlp", package: "girih-cli", features: "otlp", max_packages: 192, banned: &[] },
     // The server adds 32: axum, hyper, tokio, utoipa, and what they need.
@@ -208,6 +210,6 @@ mod tests {
         let tls = format!("{TREE}rustls v0.23.1\ngirih-npu v0.1.0 (/src/crates/npu)\n");
         let counts = FEATURE_SETS.each_ref().map(|set| faults(set, &tls).len());
         // TREE has girih-cpu.
-        assert_eq!(counts, [3, 2, 1, 2, 3, 0, 0, 0]);
+        assert_eq!(counts, [3, 2, 1, 2, 3, 0, 1, 0, 0]);
     }
 }

@@ -1,7 +1,10 @@
 //! One reply: its text is passed on as it is generated, then it is summed up.
 
 use girih::tools::FreeMemory;
-use girih::{Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate, ToolCall};
+use girih::{
+    DevicePool, Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate,
+    ToolCall,
+};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -147,7 +150,12 @@ pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
     };
     let mut memory = pool(&plan.host, free.map(|free| free.room()));
     if let Some(device) = plan.device {
-        memory["device"] = pool(&device.bytes, Some(device.free));
+        memory["device"] = pool(&device.bytes, device_room(&device));
     }
     memory
+}
+
+/// The free memory of a device, if its backend knows it.
+pub fn device_room(device: &DevicePool) -> Option<u64> {
+    Some(device.free).filter(|free| *free < u64::MAX)
 }

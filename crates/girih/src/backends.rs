@@ -10,6 +10,8 @@ static BACKENDS: &[&BackendInfo] = &[
     &girih_graph::interpret::INFO,
     #[cfg(feature = "npu")]
     &girih_npu::INFO,
+    #[cfg(feature = "gpu")]
+    &girih_gpu::INFO,
 ];
 
 /// Returns the descriptions of all backends; the first is the default.

@@ -38,9 +38,10 @@
 //! |---|---|
 //! | `cpu` (default) | the backend for the host's processor |
 //! | `npu` | the backend for simulated tiled arrays |
+//! | `gpu` | the backend for GPUs; it is not in `all` |
 //! | `hub` | models by id (`org/name`) in the Hugging Face cache, and downloads: see `hub` |
 //! | `grammar` | replies of a JSON schema, a regular expression or a grammar: `Request::grammar`, `Request::tool_choice` |
-//! | `all` | all of these |
+//! | `all` | all of these but `gpu` |
 //!
 //! The `interpreter` backend is always available; it is slow and serves as the reference. A
 //! program that wants to call each step itself uses [`Plan::load`].

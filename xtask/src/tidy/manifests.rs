@@ -14,11 +14,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph", "file"]),
+    ("gpu", &["tensor", "graph"]),
     ("npu-lab", &["tensor", "graph", "model", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
-    ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu"]),
+    (
+        "girih",
+        &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu", "gpu"],
+    ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),
     (

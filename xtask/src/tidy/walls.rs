@@ -79,7 +79,7 @@ const OPENERS: &[&str] = &[
 ];
 
 /// The crates of the backends.
-const BACKENDS: [&str; 2] = ["girih_cpu", "girih_npu"];
+const BACKENDS: [&str; 3] = ["girih_cpu", "girih_npu", "girih_gpu"];
 
 /// The folders and files that may name a backend. `girih` chooses one, and the
 /// crates themselves and `npu-lab`, which observes the array, lie below it.
@@ -89,6 +89,7 @@ const BACKEND_USERS: &[&str] = &[
     "crates/girih/",
     "crates/cpu/",
     "crates/npu/",
+    "crates/gpu/",
     "crates/npu-lab/",
     "crates/cli/src/cmd/npu/",
     "crates/cli/src/cmd/doctor.rs",

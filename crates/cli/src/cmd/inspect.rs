@@ -179,7 +179,7 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
             StateKind::Carried => print_line!("carried values of sequences: {blocks}, one value each")?,
         }
     }
-    let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
+    let device = needed.device.map(|device| ("device memory", device.bytes, report::device_room(&device)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
         print_line!("{name}: {} = {}", pool_sum(&pool, plan.kv()), bytes(pool.total()))?;

@@ -1,0 +1,150 @@
+//! The backend: the parts of the crate that each call uses.
+
+use std::sync::Arc;
+
+use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
+use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
+use girih_tensor::Result;
+
+use crate::device::{GpuDevice, UPLOAD_BYTES};
+use crate::device_list::AdapterChoice;
+use crate::program::{GpuProgram, scratch_bytes, staging_bytes};
+use crate::refuse;
+use crate::state::GpuState;
+use crate::weights::GpuWeights;
+
+/// The backend that runs graphs on a GPU.
+#[derive(Debug)]
+pub struct GpuBackend {
+    device: Arc<GpuDevice>,
+    /// The device's memory that models may use; without a limit, the driver refuses what it has no room for.
+    memory: u64,
+}
+
+impl GpuBackend {
+    /// Opens a GPU; `memory` bounds what models may take of its memory.
+    ///
+    /// # Errors
+    /// When there is no such GPU, or it lacks what the kernels need.
+    pub fn open(choice: &AdapterChoice, memory: Option<u64>) -> Result<GpuBackend> {
+        Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory))
+    }
+
+    /// The backend on an open device.
+    fn on(device: Arc<GpuDevice>, memory: Option<u64>) -> GpuBackend {
+        GpuBackend { device, memory: memory.unwrap_or(u64::MAX) }
+    }
+}
+
+impl Backend for GpuBackend {
+    type Weights = GpuWeights;
+    type State = GpuState;
+    type Program = GpuProgram;
+    type Output = HostRows;
+
+    fn name(&self) -> &'static str {
+        "gpu"
+    }
+
+    fn kernels(&self) -> String {
+        self.device.product.clone()
+    }
+
+    fn describe(&self, _: &Graph) -> String {
+        let GpuDevice { name, product, driver, .. } = &*self.device;
+        format!("gpu:{name}, {product}, {driver}")
+    }
+
+    /// Weights have the numbers of their format, and everything else is `f32`.
+    fn numerics(&self, _: &Graph) -> Numerics {
+        Numerics::single()
+    }
+
+    fn ladder(&self, largest: Key) -> Vec<Key> {
+        vec![largest]
+    }
+
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        refuse::knows(call)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        refuse::objections(graph)
+    }
+
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        let bytes = PoolBytes {
+            weights: GpuWeights::plan(graph),
+            state: GpuState::plan(graph, blocks),
+            scratch: scratch_bytes(graph, self.device.binding_limit()),
+            output: 0,
+            staging: 0,
+        };
+        let host = PoolBytes {
+            output: HostRows::plan(graph),
+            staging: staging_bytes(graph).saturating_add(2 * UPLOAD_BYTES as u64),
+            ..PoolBytes::default()
+        };
+        MemoryPlan { host, device: Some(DevicePool { bytes, free: self.memory }) }
+    }
+
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<GpuWeights> {
+        GpuWeights::load(&self.device, graph, source)
+    }
+
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<GpuState> {
+        GpuState::new(&self.device, graph, blocks)
+    }
+
+    fn compile(&self, graph: &Graph, weights: &GpuWeights) -> Result<GpuProgram> {
+        GpuProgram::new(graph, weights)
+    }
+
+    fn output(&self, graph: &Graph) -> Result<HostRows> {
+        HostRows::new(graph)
+    }
+
+    fn run(
+        &self,
+        program: &GpuProgram,
+        _: &GpuWeights,
+        state: &mut GpuState,
+        output: &mut HostRows,
+        step: Step<'_>,
+    ) -> Result<()> {
+        program.run(state, output, step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::OpName;
+    use girih_graph::description::AnyBackend;
+    use girih_graph::testing::{Open, Roundoff, TestedBackend, check_cases, draw};
+
+    use super::*;
+    use crate::device_list::adapters;
+    use crate::kernel::KernelTuning;
+
+    /// Products on one device with the kernels of GPUs and with those of software.
+    #[test]
+    fn the_tuning_of_kernels_changes_no_byte() {
+        let adapters = adapters();
+        let Some(adapter) = adapters.first() else {
+            eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
+            return;
+        };
+        let opened =
+            |tuning| Arc::new(GpuDevice::new(adapter, tuning).expect("the adapter has what kernels need"));
+        let devices = [KernelTuning::SOFTWARE, KernelTuning::GPU].map(opened);
+        let open = |index: usize| -> Box<dyn AnyBackend> {
+            Box::new(GpuBackend::on(Arc::clone(&devices[index]), None))
+        };
+        let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
+        let round = Roundoff::SINGLE;
+        let cases =
+            (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
+        let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
+        assert_eq!(report.faults(), [] as [&str; 0]);
+    }
+}

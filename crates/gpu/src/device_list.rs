@@ -1,0 +1,166 @@
+//! The adapters of this machine, and which of them a name means.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use girih_tensor::{Error, ErrorKind, Result};
+use wgpu::{
+    Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags, MemoryBudgetThresholds,
+};
+
+/// An adapter of this machine: a GPU, or a program that computes as one.
+#[derive(Clone, Debug)]
+pub struct GpuAdapter {
+    /// What follows `gpu:`, such as `vulkan:0`.
+    pub name: String,
+    /// The name of the product.
+    pub product: String,
+    /// The driver with its version.
+    pub driver: String,
+    /// Whether the host's processor computes.
+    pub is_software: bool,
+    adapter: Adapter,
+}
+
+/// Which adapter is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdapterChoice {
+    /// The first one that is no software, of this interface or of any.
+    First(Option<String>),
+    /// That of this number of an interface, as in `vulkan:1`; software, too.
+    Numbered(String),
+    /// The first whose product begins so, as in `llvmpipe`; software, too.
+    Product(String),
+}
+
+/// The interfaces by name.
+const INTERFACES: [(&str, wgpu::Backend); 3] =
+    [("vulkan", wgpu::Backend::Vulkan), ("metal", wgpu::Backend::Metal), ("dx12", wgpu::Backend::Dx12)];
+
+/// The share of the device's memory, in percent, beyond which the driver's budget refuses an allocation.
+const MEMORY_PERCENT: u8 = 98;
+
+impl AdapterChoice {
+    /// Reads what follows `gpu:`; nothing means the first adapter.
+    pub fn parse(text: Option<&str>) -> AdapterChoice {
+        let is_interface = |text: &str| INTERFACES.iter().any(|(name, _)| *name == text);
+        match text {
+            None => AdapterChoice::First(None),
+            Some(text) if is_interface(text) => AdapterChoice::First(Some(text.to_owned())),
+            Some(text) if text.split_once(':').is_some_and(|(name, _)| is_interface(name)) => {
+                AdapterChoice::Numbered(text.to_owned())
+            }
+            Some(text) => AdapterChoice::Product(text.to_owned()),
+        }
+    }
+
+    /// Whether an adapter is meant, if no earlier one is.
+    fn means(&self, adapter: &GpuAdapter) -> bool {
+        match self {
+            AdapterChoice::First(None) => !adapter.is_software,
+            AdapterChoice::First(Some(interface)) => {
+                !adapter.is_software && adapter.name.split(':').next() == Some(interface)
+            }
+            AdapterChoice::Numbered(name) => adapter.name == *name,
+            AdapterChoice::Product(product) => {
+                !product.is_empty() && adapter.product.to_lowercase().starts_with(&product.to_lowercase())
+            }
+        }
+    }
+
+    /// The adapter that is meant.
+    pub fn among<'a>(&self, all: &'a [GpuAdapter]) -> Option<&'a GpuAdapter> {
+        all.iter().find(|adapter| self.means(adapter))
+    }
+
+    /// Finds the adapter.
+    ///
+    /// # Errors
+    /// When there is none; the sentence lists those that there are.
+    pub fn find(&self) -> Result<GpuAdapter> {
+        let all = adapters();
+        if let Some(found) = self.among(&all) {
+            return Ok(found.clone());
+        }
+        let text = |adapter: &GpuAdapter| format!("gpu:{} ({})", adapter.name, adapter.product);
+        let list: Vec<String> = all.iter().map(text).collect();
+        let sentence = match (self, list.is_empty()) {
+            (_, true) => {
+                "this machine has no GPU that Vulkan, Metal or DX12 knows: install its driver".to_owned()
+            }
+            (AdapterChoice::First(_), false) => {
+                format!("this machine has no such GPU, only software: name it to use it, {}", list.join(", "))
+            }
+            (_, false) => format!("there is no such GPU: use one of {}", list.join(", ")),
+        };
+        Err(Error::with_kind(ErrorKind::NotFound, sentence))
+    }
+}
+
+impl GpuAdapter {
+    /// The interface to the driver.
+    pub(crate) fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+}
+
+/// All adapters of this machine, in the order of the drivers.
+pub fn adapters() -> Vec<GpuAdapter> {
+    let descriptor = InstanceDescriptor {
+        backends: Backends::VULKAN | Backends::METAL | Backends::DX12,
+        flags: InstanceFlags::empty(),
+        memory_budget_thresholds: MemoryBudgetThresholds {
+            for_resource_creation: Some(MEMORY_PERCENT),
+            for_device_loss: None,
+        },
+        ..InstanceDescriptor::new_without_display_handle()
+    };
+    let instance = Instance::new(descriptor);
+    let found = ready(instance.enumerate_adapters(Backends::all()));
+    let mut counts = [0; INTERFACES.len()];
+    let mut list = Vec::new();
+    for adapter in found {
+        let info = adapter.get_info();
+        let Some(index) = INTERFACES.iter().position(|(_, backend)| *backend == info.backend) else {
+            continue;
+        };
+        let name = format!("{}:{}", INTERFACES[index].0, counts[index]);
+        counts[index] += 1;
+        list.push(GpuAdapter {
+            name,
+            product: info.name,
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+            is_software: info.device_type == DeviceType::Cpu,
+            adapter,
+        });
+    }
+    list
+}
+
+/// The result of a future of wgpu; on native interfaces it is there at once.
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_an_interface_a_number_or_a_product() {
+        let parse = |text| AdapterChoice::parse(Some(text));
+        assert_eq!(AdapterChoice::parse(None), AdapterChoice::First(None));
+        assert_eq!(parse("vulkan"), AdapterChoice::First(Some("vulkan".to_owned())));
+        assert_eq!(parse("metal:1"), AdapterChoice::Numbered("metal:1".to_owned()));
+        assert_eq!(parse("llvmpipe"), AdapterChoice::Product("llvmpipe".to_owned()));
+        assert_eq!(parse("cuda:0"), AdapterChoice::Product("cuda:0".to_owned()));
+    }
+}

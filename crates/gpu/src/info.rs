@@ -1,0 +1,58 @@
+//! The backend's description: its devices and its options.
+
+use std::sync::Arc;
+
+use girih_graph::description::{
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
+    byte_count,
+};
+use girih_tensor::Result;
+
+use crate::backend::GpuBackend;
+use crate::device_list::{AdapterChoice, GpuAdapter, adapters};
+
+/// The description of the backend.
+pub static INFO: BackendInfo = BackendInfo {
+    name: "gpu",
+    about: "a GPU, through Vulkan, Metal or DX12",
+    devices,
+    options: OPTIONS,
+    exact: &[],
+    is_simulated: false,
+    notes: &[],
+    open,
+};
+
+const MEMORY: &str = "gpu-memory";
+
+const OPTIONS: &[BackendOption] = &[BackendOption {
+    name: MEMORY,
+    placeholder: "SIZE",
+    help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
+        [default: what the driver allows]",
+    values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
+    repeats: false,
+}];
+
+/// The adapters by number, and the one that is meant by the choice, if its name is another one.
+fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
+    let device = |name: Option<String>, adapter: &GpuAdapter| {
+        let software = if adapter.is_software { ", software" } else { "" };
+        let about = format!("{}{software}", adapter.product);
+        BackendDevice { name, about, settings: vec![("driver", adapter.driver.clone())] }
+    };
+    let all = adapters();
+    let mut list: Vec<BackendDevice> =
+        all.iter().map(|adapter| device(Some(adapter.name.clone()), adapter)).collect();
+    let is_listed = list.iter().any(|known| known.name == settings.device);
+    if !is_listed && let Some(meant) = AdapterChoice::parse(settings.device.as_deref()).among(&all) {
+        list.push(device(settings.device.clone(), meant));
+    }
+    Ok(list)
+}
+
+fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+    let memory = settings.parsed(MEMORY, byte_count)?;
+    let choice = AdapterChoice::parse(settings.device.as_deref());
+    Ok(Box::new(GpuBackend::open(&choice, memory)?))
+}

@@ -1,0 +1,241 @@
+//! The kernels: their sources, their variants, and what they bind.
+
+use std::fmt::Write as _;
+
+use girih_tensor::DType;
+
+use crate::layout::BandLayout;
+
+/// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
+pub(crate) const IMMEDIATE_BYTES: u32 = 64;
+
+/// What differs between devices, and changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelTuning {
+    /// Teams of 32 invocations in a workgroup of `gemv`.
+    teams: u32,
+    /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
+    groups_at_once: u32,
+}
+
+impl KernelTuning {
+    /// For software: short code, which is compiled quickly.
+    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1 };
+
+    /// For GPUs: many reads in flight.
+    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4 };
+
+    /// The largest workgroup.
+    pub fn invocations(self) -> u32 {
+        self.teams * 32
+    }
+}
+
+/// A kernel and its variant. Sizes are no part of it, so that a process compiles few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum GpuKernel {
+    /// Ops of elements.
+    Elements,
+    /// Norms of rows.
+    Norm,
+    /// Rows of a table.
+    Embed(BandLayout),
+    /// Products of this number of rows, or of fewer.
+    Gemv(BandLayout, u32),
+    /// Products of one row and the matrix of an expert.
+    ExpertGemv(BandLayout),
+    /// Products of many rows, in tiles of 16 times this number.
+    Gemm(BandLayout, u32),
+    /// Rows to state of this type.
+    Write(DType),
+    /// Attention to state of this type.
+    Attend(DType),
+    /// Joins the chunks of attention.
+    Join,
+    /// Rotary positions.
+    Rope,
+    /// The choice of experts.
+    Route,
+    /// Around the products of experts.
+    Experts,
+    /// Short convolutions.
+    Conv,
+    /// The scan of Mamba-2.
+    Scan,
+    /// The delta rule.
+    Delta,
+}
+
+/// How a kernel uses a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BindingUse {
+    Read,
+    Write,
+}
+
+const R: BindingUse = BindingUse::Read;
+const W: BindingUse = BindingUse::Write;
+
+impl GpuKernel {
+    /// The name in errors and profiles.
+    pub fn name(self) -> &'static str {
+        match self {
+            GpuKernel::Elements => "elements",
+            GpuKernel::Norm => "norm",
+            GpuKernel::Embed(_) => "embed",
+            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) => "gemv",
+            GpuKernel::Gemm(..) => "gemm",
+            GpuKernel::Write(_) => "write",
+            GpuKernel::Attend(_) => "attend",
+            GpuKernel::Join => "join",
+            GpuKernel::Rope => "rope",
+            GpuKernel::Route => "route",
+            GpuKernel::Experts => "experts",
+            GpuKernel::Conv => "conv",
+            GpuKernel::Scan => "scan",
+            GpuKernel::Delta => "delta",
+        }
+    }
+
+    /// What it binds, in order.
+    pub fn bindings(self) -> &'static [BindingUse] {
+        match self {
+            GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
+            GpuKernel::Norm => &[R, R, R, R, W],
+            GpuKernel::Attend(_) => &[R, R, R, R, R, W],
+            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
+                &[R, R, R, R, R, R, W, W, W]
+            }
+            GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
+            GpuKernel::Rope => &[R, R, W],
+            GpuKernel::Experts => &[R, R, R, W, W],
+            GpuKernel::Conv => &[R, R, R, R, W, W],
+            GpuKernel::Scan => &[R, R, R, R, R, R, R, R, W, W],
+            GpuKernel::Delta => &[R, R, R, R, R, R, R, W, W],
+        }
+    }
+
+    /// The WGSL.
+    pub fn source(self, tuning: KernelTuning) -> String {
+        let math = include_str!("kernels/math.wgsl");
+        let state = include_str!("kernels/state.wgsl");
+        match self {
+            GpuKernel::Elements => [math, include_str!("kernels/elements.wgsl")].concat(),
+            GpuKernel::Norm => [math, include_str!("kernels/norm.wgsl")].concat(),
+            GpuKernel::Embed(layout) => [&layout.decoder(), include_str!("kernels/embed.wgsl")].concat(),
+            GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
+            GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
+            GpuKernel::Gemm(layout, each) => gemm(layout, each),
+            GpuKernel::Write(dtype) => [state, numbers(dtype), include_str!("kernels/write.wgsl")].concat(),
+            GpuKernel::Attend(dtype) => {
+                [math, state, numbers(dtype), include_str!("kernels/attend.wgsl")].concat()
+            }
+            GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
+            GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
+            GpuKernel::Route => [math, include_str!("kernels/route.wgsl")].concat(),
+            GpuKernel::Experts => [math, include_str!("kernels/experts.wgsl")].concat(),
+            GpuKernel::Conv => include_str!("kernels/conv.wgsl").to_owned(),
+            GpuKernel::Scan => [math, include_str!("kernels/scan.wgsl")].concat(),
+            GpuKernel::Delta => [math, include_str!("kernels/delta.wgsl")].concat(),
+        }
+    }
+}
+
+/// The numbers of a word of state of this type.
+fn numbers(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 => {
+            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = false;\n\
+             fn numbers(w: u32) -> vec2<f32> { return unpack2x16float(w); }\n"
+        }
+        DType::BF16 => {
+            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = true;\n\
+             fn numbers(w: u32) -> vec2<f32> { return bitcast<vec2<f32>>(vec2<u32>(w << 16u, w & 0xffff0000u)); }\n"
+        }
+        _ => {
+            "const VALUES: u32 = 1u;\nconst IS_BRAIN: bool = false;\n\
+             fn numbers(w: u32) -> vec2<f32> { return vec2<f32>(bitcast<f32>(w), 0.0); }\n"
+        }
+    }
+}
+
+/// The kernel of a few rows, with its inner loops unrolled.
+fn gemv(layout: BandLayout, rows: u32, tuning: KernelTuning, is_of_experts: bool) -> String {
+    let [mut declared, mut sums, mut products, mut stored] = [(); 4].map(|()| String::new());
+    for row in 0..rows {
+        let from =
+            if is_of_experts { "x_row".to_owned() } else { format!("min(x_row + {row}u, p.count - 1u)") };
+        let _ = writeln!(declared, "    let x{row} = {from} * p.x_stride + group.z * p.x_head;");
+        let _ = writeln!(sums, "        var s{row} = 0.0;");
+        let _ = writeln!(stored, "        parts[(team * ROWS + {row}u) * 32u + lane] = s{row};");
+    }
+    declared += "    var sum = 0.0;\n";
+    let at_once = tuning.groups_at_once;
+    let several = (0..at_once).map(|group| group_products(rows, group)).collect::<String>();
+    let _ = write!(
+        products,
+        "            for (; g + {at_once}u <= end; g += {at_once}u) {{\n{several}            }}\n"
+    );
+    if at_once > 1 {
+        let one = group_products(rows, 0);
+        let _ = write!(products, "            for (; g < end; g += 1u) {{\n{one}            }}\n");
+    }
+    let head = format!(
+        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n{}",
+        tuning.teams,
+        layout.decoder()
+    );
+    let body = include_str!("kernels/gemv.wgsl");
+    let parts = [("DECLARE\n", declared), ("SUMS\n", sums), ("PRODUCTS\n", products), ("STORE\n", stored)];
+    filled([head.as_str(), body].concat(), &parts)
+}
+
+/// The products of a group of columns, `group` groups behind the next one.
+fn group_products(rows: u32, group: u32) -> String {
+    let mut text = String::new();
+    for part in 0..4 {
+        let _ = writeln!(
+            text,
+            "                {{\n                    let w = decode8(unit + (g + {group}u) * 32u, {part}u);"
+        );
+        for row in 0..rows {
+            for (half, name) in [(0, "a"), (1, "b")] {
+                let index = group * 8 + part * 2 + half;
+                let _ =
+                    writeln!(text, "                    let {name}{row} = x[x{row} + g * 8u + {index}u];");
+                for column in ["x", "y", "z", "w"] {
+                    let _ = writeln!(
+                        text,
+                        "                    s{row} = fma(w.{name}.{column}, {name}{row}.{column}, s{row});"
+                    );
+                }
+            }
+        }
+        text += "                }\n";
+    }
+    text
+}
+
+/// The text with parts in the place of marks.
+fn filled(text: String, parts: &[(&str, String)]) -> String {
+    parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
+}
+
+/// The kernel of many rows, with the rows of an invocation unrolled.
+fn gemm(layout: BandLayout, each: u32) -> String {
+    let [mut declared, mut products, mut slice, mut stored] = [(); 4].map(|()| String::new());
+    for four in 0..each / 4 {
+        let _ = writeln!(products, "            let x{four} = rows[k][tm * {}u + {four}u];", each / 4);
+    }
+    for row in 0..each {
+        let _ = writeln!(declared, "    var s{row} = vec4<f32>(0.0);\n    var t{row} = vec4<f32>(0.0);");
+        let of = ["x", "y", "z", "w"][row as usize % 4];
+        let _ = writeln!(products, "            s{row} = fma(w4, vec4<f32>(x{}.{of}), s{row});", row / 4);
+        let _ = writeln!(slice, "            t{row} += s{row};\n            s{row} = vec4<f32>(0.0);");
+        let _ = writeln!(stored, "    store(group.z, m0 + tm * EACH + {row}u, n0 + tn * 4u, t{row});");
+    }
+    let head = format!("const EACH: u32 = {each}u;\n{}", layout.decoder());
+    let body = include_str!("kernels/gemm.wgsl");
+    let parts = [("DECLARE\n", declared), ("PRODUCTS\n", products), ("SLICE\n", slice), ("STORE\n", stored)];
+    filled([head.as_str(), body].concat(), &parts)
+}

@@ -1,0 +1,115 @@
+// Attention of one head of one row to a chunk of 256 absolute positions: the largest score, the sum of weights and
+// the weighted sum of values. The chunks are joined by join.wgsl, in order.
+
+struct Params {
+    count: u32, first: u32, heads: u32, kv_heads: u32,
+    size: u32, value_size: u32, key_words: u32, value_words: u32,
+    span: u32, table: u32, numbers: u32, is_latent: u32,
+    has_cap: u32, scale: f32, cap: f32,
+}
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read> context: array<u32>;
+@group(0) @binding(1) var<storage, read> q: array<f32>;
+@group(0) @binding(2) var<storage, read> keys: array<u32>;
+@group(0) @binding(3) var<storage, read> values: array<u32>;
+@group(0) @binding(4) var<storage, read> selected: array<f32>;
+@group(0) @binding(5) var<storage, read_write> partial: array<f32>;
+
+const LOWEST: f32 = -3.4028235e38;
+
+var<workgroup> query: array<f32, 1024>;
+var<workgroup> weights: array<f32, 256>;
+var<workgroup> tree: array<f32, 256>;
+var<workgroup> parts: array<vec2<f32>, 256>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let row = p.first + group.y;
+    let head = group.x;
+    let low = context[context[p.span] + 2u * row];
+    let high = context[context[p.span] + 2u * row + 1u];
+    let start = (low / 256u + group.z) * 256u;
+    if start >= high { return; }
+    let kv_head = head / (p.heads / p.kv_heads);
+    let table = context[p.table] + context[context[3] + row] * context[p.table + 1u];
+    for (var d = local; d < p.size; d += 256u) { query[d] = q[(row * p.heads + head) * p.size + d]; }
+    workgroupBarrier();
+    let position = start + local;
+    var sees = position >= low && position < high;
+    if sees && p.numbers > 0u {
+        let number = u32(selected[row * p.numbers + position / 16u]);
+        sees = ((number >> (position % 16u)) & 1u) == 1u;
+    }
+    var score = LOWEST;
+    if sees {
+        let block = context[table + position / 64u];
+        let at = key_word(block, p.kv_heads, kv_head, p.key_words, 0u, position % 64u);
+        var product = 0.0;
+        for (var w = 0u; w < p.key_words; w += 1u) {
+            let k = numbers(keys[at + w * 64u]);
+            product = fma(query[w * VALUES], k.x, product);
+            if VALUES == 2u && w * 2u + 1u < p.size { product = fma(query[w * 2u + 1u], k.y, product); }
+        }
+        score = product * p.scale;
+        if p.has_cap != 0u { score = p.cap * hyperbolic_tangent(quotient(score, p.cap)); }
+    }
+    tree[local] = score;
+    workgroupBarrier();
+    for (var half = 128u; half > 0u; half = half / 2u) {
+        if local < half { tree[local] = max(tree[local], tree[local + half]); }
+        workgroupBarrier();
+    }
+    let most = tree[0];
+    workgroupBarrier();
+    var weight = 0.0;
+    if sees { weight = exponential(score - most); }
+    weights[local] = weight;
+    tree[local] = weight;
+    workgroupBarrier();
+    for (var half = 128u; half > 0u; half = half / 2u) {
+        if local < half { tree[local] = tree[local] + tree[local + half]; }
+        workgroupBarrier();
+    }
+    let out = ((group.y * p.heads + head) * groups.z + group.z) * (p.value_size + 2u);
+    if local == 0u {
+        partial[out] = most;
+        partial[out + 1u] = tree[0];
+    }
+    // Four teams have a block of positions each.
+    let team = local / 64u;
+    let lane = local % 64u;
+    let base = start + team * 64u;
+    let begin = max(low, base);
+    let end = min(high, base + 64u);
+    var block = 0u;
+    if begin < end { block = context[table + base / 64u]; }
+    for (var tile = 0u; tile < p.value_words; tile += 64u) {
+        let word = tile + lane;
+        var sum = vec2<f32>(0.0);
+        if word < p.value_words {
+            for (var k = begin; k < end; k += 1u) {
+                let w = weights[k - start];
+                if w != 0.0 {
+                    var source = value_word(block, p.kv_heads, kv_head, p.value_words, word, k - base);
+                    if p.is_latent != 0u {
+                        source = key_word(block, p.kv_heads, kv_head, p.key_words, word, k - base);
+                    }
+                    if p.is_latent != 0u { sum = fma(vec2<f32>(w), numbers(keys[source]), sum); }
+                    else { sum = fma(vec2<f32>(w), numbers(values[source]), sum); }
+                }
+            }
+        }
+        parts[local] = sum;
+        workgroupBarrier();
+        if local < 64u && word < p.value_words {
+            let sum_of_all = ((parts[local] + parts[local + 64u]) + parts[local + 128u]) + parts[local + 192u];
+            partial[out + 2u + word * VALUES] = sum_of_all.x;
+            if VALUES == 2u && word * 2u + 1u < p.value_size { partial[out + 3u + word * 2u] = sum_of_all.y; }
+        }
+        workgroupBarrier();
+    }
+}

@@ -1,0 +1,35 @@
+//! The backend for GPUs: kernels in WGSL, the lowering of graphs to launches of them, and the device that runs these,
+//! through Vulkan, Metal or DX12. It knows no models, text or requests.
+//!
+//! Results do not depend on the rows of a step, on other sequences or on the state of a cache: every sum has one order
+//! on a device.
+#![forbid(unsafe_code)]
+
+mod activation_words;
+mod backend;
+mod codes;
+mod device;
+mod device_list;
+mod group;
+mod info;
+mod kernel;
+mod launch;
+mod layout;
+mod lower;
+mod matmul;
+mod matrix;
+mod program;
+mod refuse;
+mod slots;
+mod state;
+mod step_table;
+mod temporary;
+mod weight_role;
+mod weights;
+
+pub use backend::GpuBackend;
+pub use device_list::{AdapterChoice, GpuAdapter, adapters};
+pub use info::INFO;
+pub use program::GpuProgram;
+pub use state::GpuState;
+pub use weights::GpuWeights;

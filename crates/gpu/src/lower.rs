@@ -1,0 +1,777 @@
+//! Graphs become launches, node by node.
+
+use girih_graph::{
+    AppliedOp, Extent, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router, Span, StateKind,
+    Temperature, ValueId, Weighed,
+};
+use girih_tensor::{DType, Error, Result};
+
+use crate::activation_words::{act_number, gate_words};
+use crate::device::BufferPart;
+use crate::group::{FusedSum, GroupedMatmul, JoinedNodes, joined_name};
+use crate::kernel::GpuKernel;
+use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
+use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
+use crate::matrix::MatrixShape;
+use crate::slots::Slots;
+use crate::state::{HeldLayout, is_keys};
+use crate::step_table::{TableParts, group_of};
+use crate::temporary::{inner, matrix_shape, partial_words};
+use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
+
+/// The ops of `elements.wgsl`, by number.
+mod element {
+    pub const ADD: u32 = 0;
+    pub const SCALE: u32 = 1;
+    pub const SOFTCAP: u32 = 2;
+    pub const ACTIVATE: u32 = 3;
+    pub const GATE: u32 = 4;
+    pub const GATE_HEADS: u32 = 5;
+    pub const SCALE_COLUMNS: u32 = 6;
+    pub const XIELU: u32 = 7;
+    pub const CONCAT: u32 = 9;
+    pub const GATHER: u32 = 10;
+    pub const TEMPER: u32 = 11;
+    pub const MIX_HEADS: u32 = 12;
+    pub const POOL: u32 = 13;
+    pub const SPLICE: u32 = 14;
+    pub const PAD: u32 = 15;
+}
+
+/// The launches of a node.
+#[derive(Debug)]
+pub(crate) struct NodeLaunches {
+    /// The number of the node.
+    pub node: usize,
+    pub instructions: Vec<Instruction>,
+    /// What runs instead of these and of an addition that follows, unless the result between is watched.
+    pub fused: Option<FusedLaunches>,
+}
+
+impl NodeLaunches {
+    /// All launches, used or not.
+    fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
+        let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);
+        self.instructions.iter_mut().chain(fused).flat_map(Instruction::launches_mut)
+    }
+}
+
+/// Launches of two nodes.
+#[derive(Debug)]
+pub(crate) struct FusedLaunches {
+    pub instructions: Vec<Instruction>,
+    /// The number of the addition's node.
+    pub add: usize,
+}
+
+/// Lowers a graph.
+pub(crate) struct Lowering<'a> {
+    pub graph: &'a Graph,
+    pub weights: &'a GpuWeights,
+    pub slots: &'a Slots,
+    pub parts: &'a TableParts,
+    pub groups: &'a JoinedNodes,
+}
+
+impl Lowering<'_> {
+    /// The launches of all nodes.
+    ///
+    /// # Errors
+    /// When a weight is not loaded.
+    pub fn run(&self) -> Result<Vec<NodeLaunches>> {
+        let of_node = |(node, of): (usize, &Node)| {
+            let instructions = self.node(node, of)?;
+            let fused = self.groups.sum(node).map(|sum| self.fused(node, of, sum)).transpose()?;
+            Ok(NodeLaunches { node, instructions, fused })
+        };
+        let mut nodes: Vec<NodeLaunches> =
+            self.graph.nodes.iter().enumerate().map(of_node).collect::<Result<_>>()?;
+        let all = nodes.iter_mut().flat_map(NodeLaunches::launches_mut);
+        (0..).zip(all).for_each(|(id, launch)| launch.id = id);
+        Ok(nodes)
+    }
+
+    /// The matmuls of one value.
+    fn matmuls(&self, x: ValueId, group: &[GroupedMatmul], slots: &[usize]) -> Result<Vec<Instruction>> {
+        let name = joined_name(self.graph, group.iter().map(|matmul| matmul.weight));
+        let GroupedMatrix { shape, piece, bias } = self.weights.group(&name)?;
+        let mut list = Vec::new();
+        let x_rows = self.padded(x, 1, *shape, || BufferRef::Slot(slots[0]), &mut list)?;
+        let result = |matmul: &GroupedMatmul| Ok((self.value(matmul.y)?, matmul.shape.rows as u32));
+        let target = ProductTarget::Several(group.iter().map(result).collect::<Result<_>>()?);
+        let matrix = MatrixRef { shape: *shape, pieces: std::slice::from_ref(piece) };
+        list.extend(product(&x_rows, matrix, bias.as_ref(), &target, self.count(group[0].y)));
+        Ok(list)
+    }
+
+    /// A matmul with the addition of its result.
+    fn fused(&self, index: usize, node: &Node, sum: &FusedSum) -> Result<FusedLaunches> {
+        let slots = self.slots.temporary(index);
+        let Some(AppliedOp::Linear { x, weight, bias }) = node.op.applied_to(&node.inputs) else {
+            return Err(Error::new("a sum follows another op; this is a bug in girih"));
+        };
+        let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
+        let mut instructions = Vec::new();
+        let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut instructions)?;
+        let target = ProductTarget::One { y: self.value(sum.y)?, residual: Some(self.value(sum.residual)?) };
+        instructions.extend(product(&x_rows, matrix, bias, &target, self.count(sum.y)));
+        Ok(FusedLaunches { instructions, add: sum.add })
+    }
+
+    /// Where a value lies.
+    fn value(&self, id: ValueId) -> Result<BufferRef> {
+        let value = self.graph.value(id);
+        match value.role {
+            Role::Weight => self.weights.vector(value).map(|part| BufferRef::Weight(part.clone())),
+            Role::State(_) => {
+                let states = self.graph.ids().filter(|(_, value)| matches!(value.role, Role::State(_)));
+                let index = states.map(|(id, _)| id).position(|known| known == id);
+                Ok(BufferRef::State(index.expect("the value is state of this graph")))
+            }
+            Role::Input | Role::Scratch | Role::Output => {
+                let slot = self.slots.value(id);
+                slot.map(BufferRef::Slot).ok_or_else(|| {
+                    Error::new(format!("'{}' has no buffer; this is a bug in girih", value.name))
+                })
+            }
+        }
+    }
+
+    fn optional(&self, id: Option<ValueId>) -> Result<(u32, BufferRef)> {
+        id.map_or(Ok((0, BufferRef::Unread)), |id| Ok((1, self.value(id)?)))
+    }
+
+    fn vector(&self, id: Option<ValueId>) -> Result<Option<&BufferPart>> {
+        id.map(|id| self.weights.vector(self.graph.value(id))).transpose()
+    }
+
+    fn matrix(&self, id: ValueId) -> Result<MatrixRef<'_>> {
+        let value = self.graph.value(id);
+        let shape = matrix_shape(self.graph, id)
+            .ok_or_else(|| Error::new(format!("'{}' is no matrix; this is a bug in girih", value.name)))?;
+        Ok(MatrixRef { shape, pieces: self.weights.matrix(value)? })
+    }
+
+    fn count(&self, id: ValueId) -> Count {
+        match self.graph.value(id).outermost {
+            Extent::OutputRows => Count::OutputRows,
+            Extent::Sequences => Count::Sequences,
+            Extent::Rows | Extent::Fixed | Extent::Context => Count::Rows,
+        }
+    }
+
+    /// Numbers of a row.
+    fn stride(&self, id: ValueId) -> usize {
+        self.graph.value(id).shape.stride()
+    }
+
+    fn columns(&self, id: ValueId) -> usize {
+        self.graph.value(id).shape.columns()
+    }
+
+    /// A launch of `elements.wgsl` with its words from the second on.
+    fn element(
+        &self,
+        op: u32,
+        words: &[u32],
+        [a, b]: [BufferRef; 2],
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let words = [&[0, op], words].concat();
+        let binds = vec![BufferRef::Step, a, b, self.value(y)?];
+        let launch = GpuLaunch::elements(GpuKernel::Elements, binds, words, self.count(y), self.stride(y));
+        Ok(vec![Instruction::Launch(launch)])
+    }
+
+    /// Rows padded with zeros, into a buffer of their own; the rows themselves if they need none.
+    fn padded(
+        &self,
+        x: ValueId,
+        heads: usize,
+        shape: MatrixShape,
+        into: impl FnOnce() -> BufferRef,
+        list: &mut Vec<Instruction>,
+    ) -> Result<BufferRef> {
+        let from = self.value(x)?;
+        if shape.padded() == shape.columns {
+            return Ok(from);
+        }
+        let to = into();
+        let words = vec![0, element::PAD, shape.padded() as u32, shape.columns as u32];
+        let binds = vec![BufferRef::Step, from, BufferRef::Unread, to.clone()];
+        let each = heads * shape.padded();
+        list.push(Instruction::Launch(GpuLaunch::elements(
+            GpuKernel::Elements,
+            binds,
+            words,
+            self.count(x),
+            each,
+        )));
+        Ok(to)
+    }
+
+    #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
+    fn node(&self, index: usize, node: &Node) -> Result<Vec<Instruction>> {
+        let y = node.output;
+        let call = node.op.applied_to(&node.inputs).ok_or_else(|| {
+            Error::new(format!(
+                "'{}' has a wrong number of operands; this is a bug in girih",
+                self.graph.value(y).name
+            ))
+        })?;
+        let slots = self.slots.temporary(index);
+        let none = || BufferRef::Unread;
+        match call {
+            AppliedOp::Embed { ids, table } => self.embed(ids, table, y),
+            AppliedOp::Splice { x, given } => {
+                let words = [self.stride(x) as u32, 0, 0, 0, self.parts.given(given)];
+                self.element(element::SPLICE, &words, [self.value(x)?, self.value(given)?], y)
+            }
+            AppliedOp::Norm { epsilon, x, weight } => self.norm(0, epsilon, [x, x], [weight, None], y),
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                self.norm(1, epsilon, [x, x], [weight, bias], y)
+            }
+            AppliedOp::MatchRms { least, x, like } => self.norm(2, least.sqrt(), [x, like], [None, None], y),
+            AppliedOp::Sparsify { deviations, x } => self.norm(3, deviations, [x, x], [None, None], y),
+            AppliedOp::Linear { x, weight, bias } => {
+                if let Some(group) = self.groups.group(index) {
+                    let is_first = group[0].node == index;
+                    return if is_first { self.matmuls(x, group, slots) } else { Ok(Vec::new()) };
+                }
+                let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
+                let mut list = Vec::new();
+                let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
+                let target = ProductTarget::One { y: self.value(y)?, residual: None };
+                list.extend(product(&x_rows, matrix, bias, &target, self.count(y)));
+                Ok(list)
+            }
+            AppliedOp::LinearHeads { x, weight } => {
+                let matrix = self.matrix(weight)?;
+                if matrix.pieces.len() > 1 {
+                    let name = &self.graph.value(weight).name;
+                    return Err(Error::new(format!(
+                        "the weight '{name}' is larger than a binding of the GPU"
+                    )));
+                }
+                let mut list = Vec::new();
+                let heads = matrix.shape.count;
+                let x_rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
+                let target = ProductTarget::One { y: self.value(y)?, residual: None };
+                list.extend(product(&x_rows, matrix, None, &target, self.count(y)));
+                Ok(list)
+            }
+            AppliedOp::Concat { a, b } => {
+                let words = [self.columns(y) as u32, self.columns(a) as u32];
+                self.element(element::CONCAT, &words, [self.value(a)?, self.value(b)?], y)
+            }
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor, near };
+                self.route(router, scores, bias, slots[0], y)
+            }
+            AppliedOp::Experts {
+                used,
+                act,
+                limit,
+                offset,
+                weighed,
+                x,
+                weights,
+                up,
+                down,
+                gate,
+                gate_bias,
+                up_bias,
+                down_bias,
+            } => {
+                let rule = GateRule { act, limit, offset };
+                let experts = ExpertOperands { used, rule, weighed, x, weights, up, down, gate };
+                self.experts(&experts, [gate_bias, up_bias, down_bias], slots, y)
+            }
+            AppliedOp::Reshape { x: _ } => Ok(Vec::new()),
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let (size, pairs) = (self.columns(x), self.graph.value(frequencies).shape.elements());
+                let heads = self.stride(x) / size;
+                let words = vec![
+                    0,
+                    heads as u32,
+                    size as u32,
+                    pairs as u32,
+                    u32::from(pairing == Pairing::Neighbours),
+                    self.parts.rotation(frequencies),
+                    factor.unwrap_or(1.0).to_bits(),
+                ];
+                let binds = vec![BufferRef::Step, self.value(x)?, self.value(y)?];
+                let each = heads * (size - pairs);
+                Ok(vec![Instruction::Launch(GpuLaunch::elements(
+                    GpuKernel::Rope,
+                    binds,
+                    words,
+                    Count::Rows,
+                    each,
+                ))])
+            }
+            AppliedOp::Write { x } => {
+                let value = self.graph.value(y);
+                let layout = HeldLayout::new(value.dtype, value, is_keys(self.graph, y));
+                let group = group_of(self.graph, y).map(|(group, _)| group);
+                let to = self.value(y)?;
+                let id = match to {
+                    BufferRef::State(index) => index as u32,
+                    _ => 0,
+                };
+                Ok(vec![self.write(x, layout, group, to, id)?])
+            }
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                let sizes =
+                    GpuAttention { scale, span, softcap, value_size: self.columns(values), is_latent: false };
+                self.attend(&sizes, q, [keys, values], sinks, None, slots, y)
+            }
+            AppliedOp::AttendLatent { scale, span, values, q, latents, selected } => {
+                let sizes =
+                    GpuAttention { scale, span, softcap: None, value_size: values as usize, is_latent: true };
+                self.attend(&sizes, q, [latents, latents], None, selected, slots, y)
+            }
+            AppliedOp::SelectKeys { .. } => Err(Error::new("the GPU has no kernel for select_keys")),
+            AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv([x, taps, carried], bias, y),
+            AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
+                self.ssm_scan((least, most), [x, dt, b, c, a, d, bias], carried, y)
+            }
+            AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried } => {
+                self.delta_rule(sharing, [q, k, v, beta, dt, a], carried, y)
+            }
+            AppliedOp::Gate { act, limit, offset, gate, up } => {
+                let (numbers, [bound, offset]) = gate_words(GateRule { act, limit, offset });
+                let words = [self.stride(y) as u32, 0, numbers[0], numbers[1], 0, 0, bound, offset];
+                self.element(element::GATE, &words, [self.value(gate)?, self.value(up)?], y)
+            }
+            AppliedOp::GateHeads { act, gate, x } => {
+                let words = [self.columns(x) as u32, 0, act_number(act)];
+                self.element(element::GATE_HEADS, &words, [self.value(gate)?, self.value(x)?], y)
+            }
+            AppliedOp::Temper { beta, every, offset, x } => {
+                let at = self.parts.temperature(Temperature { beta, every, offset });
+                let words = [self.stride(x) as u32, 0, 0, 0, at];
+                self.element(element::TEMPER, &words, [self.value(x)?, none()], y)
+            }
+            AppliedOp::Activate { act, x } => {
+                let words = [self.stride(x) as u32, 0, act_number(act)];
+                self.element(element::ACTIVATE, &words, [self.value(x)?, none()], y)
+            }
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                let [p0, p1, p2, p3] = [positive, negative, beta, epsilon].map(f32::to_bits);
+                let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, p0, p1, p2, p3];
+                self.element(element::XIELU, &words, [self.value(x)?, none()], y)
+            }
+            AppliedOp::MixHeads { weights, x } => {
+                let words = [self.columns(x) as u32, self.columns(weights) as u32];
+                self.element(element::MIX_HEADS, &words, [self.value(weights)?, self.value(x)?], y)
+            }
+            AppliedOp::Add { a, b } => {
+                self.element(element::ADD, &[self.stride(y) as u32], [self.value(a)?, self.value(b)?], y)
+            }
+            AppliedOp::Scale { factor, x } => {
+                let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, factor.to_bits()];
+                self.element(element::SCALE, &words, [self.value(x)?, none()], y)
+            }
+            AppliedOp::ScaleColumns { x, weight } => {
+                let words = [self.columns(x) as u32];
+                self.element(element::SCALE_COLUMNS, &words, [self.value(x)?, self.value(weight)?], y)
+            }
+            AppliedOp::Softcap { cap, x } => {
+                let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, cap.to_bits()];
+                self.element(element::SOFTCAP, &words, [self.value(x)?, none()], y)
+            }
+            AppliedOp::Gather { x } => {
+                self.element(element::GATHER, &[self.stride(x) as u32], [self.value(x)?, none()], y)
+            }
+            AppliedOp::Pool { how, x } => {
+                let how = match how {
+                    Pooling::First => 0,
+                    Pooling::Last => 1,
+                    Pooling::Mean => 2,
+                };
+                self.element(element::POOL, &[self.stride(x) as u32, how], [self.value(x)?, none()], y)
+            }
+        }
+    }
+
+    fn embed(&self, ids: ValueId, table: ValueId, y: ValueId) -> Result<Vec<Instruction>> {
+        let MatrixRef { shape, pieces } = self.matrix(table)?;
+        let (ids, to, width) = (self.value(ids)?, self.value(y)?, shape.columns);
+        let parts = width.div_ceil(8);
+        let launch = |piece: &MatrixPiece| {
+            let first = piece.first * 32;
+            let rows = (shape.rows - first).min(piece.bands * 32);
+            let words = [0, shape.groups(), width, first, rows, parts].map(|word| word as u32).to_vec();
+            let binds = vec![
+                BufferRef::Weight(piece.codes.clone()),
+                BufferRef::Weight(piece.scales.clone()),
+                ids.clone(),
+                to.clone(),
+            ];
+            let kernel = GpuKernel::Embed(shape.layout);
+            Instruction::Launch(GpuLaunch::elements(kernel, binds, words, Count::Rows, parts))
+        };
+        Ok(pieces.iter().map(launch).collect())
+    }
+
+    fn norm(
+        &self,
+        mode: u32,
+        number: f32,
+        [x, other]: [ValueId; 2],
+        [weight, bias]: [Option<ValueId>; 2],
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let width = self.columns(x);
+        let weights = weight.map_or(0, |id| self.graph.value(id).shape.elements() as u32);
+        let ((_, weight), (has_bias, bias)) = (self.optional(weight)?, self.optional(bias)?);
+        let words = vec![0, mode, width as u32, weights, has_bias, number.to_bits(), 0];
+        let binds = vec![self.value(x)?, self.value(other)?, weight, bias, self.value(y)?];
+        let grid = LaunchGrid::Runs { each: (self.stride(x) / width) as u32 };
+        Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
+            kernel: GpuKernel::Norm,
+            binds,
+            words,
+            count: self.count(y),
+            grid,
+        })])
+    }
+
+    fn route(
+        &self,
+        router: Router,
+        scores: ValueId,
+        bias: Option<ValueId>,
+        ranks: usize,
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let (has_bias, bias) = self.optional(bias)?;
+        let [groups, groups_used, best] =
+            router.groups.map_or([0; 3], |groups| [groups.count, groups.used, groups.best]);
+        let words = vec![
+            0,
+            self.columns(scores) as u32,
+            router.used,
+            u32::from(router.score == girih_graph::RouterScore::Sigmoid),
+            has_bias,
+            groups,
+            groups_used,
+            best,
+            u32::from(router.normalized.is_some()),
+            u32::from(router.near.is_some()),
+            router.normalized.unwrap_or(0.0).to_bits(),
+            router.factor.unwrap_or(1.0).to_bits(),
+            router.near.unwrap_or(0.0).to_bits(),
+        ];
+        let binds = vec![self.value(scores)?, bias, BufferRef::Slot(ranks), self.value(y)?];
+        let grid = LaunchGrid::Invocations { each: 1, size: 64 };
+        Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
+            kernel: GpuKernel::Route,
+            binds,
+            words,
+            count: self.count(y),
+            grid,
+        })])
+    }
+
+    fn experts(
+        &self,
+        experts: &ExpertOperands,
+        biases: [Option<ValueId>; 3],
+        slots: &[usize],
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let ExpertOperands { used, rule, weighed, x, weights, up, down, gate } = *experts;
+        let [chosen, entering, inner_up, inner_gate, gated, result] =
+            [0, 1, 2, 3, 4, 5].map(|index| BufferRef::Slot(slots[index]));
+        let (count, of_all) = (self.count(y), self.columns(weights) as u32);
+        let [up, down] = [self.matrix(up)?, self.matrix(down)?];
+        let [gate_bias, up_bias, down_bias] = biases;
+        let weights = self.value(weights)?;
+        let has_gate = u32::from(gate.is_some());
+        let (numbers, [bound, offset]) = gate_words(rule);
+        let around =
+            |mode: u32, width: usize, inner: usize, has_gate: u32, binds: [BufferRef; 4], each: usize| {
+                let [a, b, chosen, to] = binds;
+                let words = vec![
+                    0,
+                    mode,
+                    used,
+                    width as u32,
+                    numbers[0],
+                    numbers[1],
+                    has_gate,
+                    of_all,
+                    bound,
+                    offset,
+                    inner as u32,
+                ];
+                let binds = vec![weights.clone(), a, b, chosen, to];
+                Instruction::Launch(GpuLaunch::elements(GpuKernel::Experts, binds, words, count, each))
+            };
+        let (unread, unwritten) = (BufferRef::Unread, BufferRef::Unwritten(0));
+        let mut list =
+            vec![around(0, 1, 1, 0, [unread.clone(), unread.clone(), chosen.clone(), unwritten], 1)];
+        let of_choices = |width: usize| used as usize * width;
+        let from = match weighed {
+            Weighed::Results => {
+                let buffer = self.padded(x, 1, up.shape, || entering.clone(), &mut list)?;
+                EnteringRows { buffer, shared_by: used }
+            }
+            Weighed::Inputs => {
+                let (width, binds) =
+                    (up.shape.padded(), [self.value(x)?, unread.clone(), chosen.clone(), entering.clone()]);
+                list.push(around(3, width, up.shape.columns, 0, binds, of_choices(width)));
+                EnteringRows { buffer: entering, shared_by: 1 }
+            }
+        };
+        let choices = (&chosen, used);
+        list.extend(expert_product(&from, up, self.vector(up_bias)?, choices, &inner_up, count));
+        if let Some(gate) = gate {
+            let gate = self.matrix(gate)?;
+            list.extend(expert_product(&from, gate, self.vector(gate_bias)?, choices, &inner_gate, count));
+        }
+        let binds = [inner_gate, inner_up, chosen.clone(), gated.clone()];
+        let width = down.shape.padded();
+        list.push(around(1, width, up.shape.rows, has_gate, binds, of_choices(width)));
+        let gated = EnteringRows { buffer: gated, shared_by: 1 };
+        list.extend(expert_product(&gated, down, self.vector(down_bias)?, choices, &result, count));
+        let is_weighed = u32::from(weighed == Weighed::Inputs);
+        let binds = [result, unread, chosen, self.value(y)?];
+        let width = down.shape.rows;
+        list.push(around(2, width, width, is_weighed, binds, width));
+        Ok(list)
+    }
+
+    fn write(
+        &self,
+        x: ValueId,
+        layout: HeldLayout,
+        group: Option<u32>,
+        to: BufferRef,
+        id: u32,
+    ) -> Result<Instruction> {
+        let words = vec![
+            0,
+            layout.heads,
+            layout.size,
+            layout.words(),
+            u32::from(layout.is_transposed),
+            self.parts.group(group),
+            id,
+        ];
+        let binds = vec![BufferRef::Step, self.value(x)?, to, BufferRef::Faults];
+        let each = (layout.heads * layout.words()) as usize;
+        Ok(Instruction::Launch(GpuLaunch::elements(
+            GpuKernel::Write(layout.dtype),
+            binds,
+            words,
+            Count::Rows,
+            each,
+        )))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
+    fn attend(
+        &self,
+        sizes: &GpuAttention,
+        q: ValueId,
+        [keys, values]: [ValueId; 2],
+        sinks: Option<ValueId>,
+        selected: Option<ValueId>,
+        slots: &[usize],
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let GpuAttention { scale, span, softcap, value_size, is_latent } = *sizes;
+        let group = group_of(self.graph, keys).map(|(group, _)| group);
+        let dtype = group.map_or(DType::F32, |_| self.graph.value(keys).dtype);
+        let layout = |id, is_transposed| HeldLayout::new(dtype, self.graph.value(id), is_transposed);
+        let [of_keys, of_values] = [layout(keys, true), layout(values, false)];
+        let mut list = Vec::new();
+        let [held_keys, held_values] = match group {
+            Some(_) => [self.value(keys)?, self.value(values)?],
+            None => {
+                let held = [1, 2].map(|index| BufferRef::Slot(slots[index]));
+                list.push(self.write(keys, of_keys, None, held[0].clone(), 0)?);
+                list.push(self.write(values, of_values, None, held[1].clone(), 0)?);
+                held
+            }
+        };
+        let value_words = match dtype {
+            DType::F16 | DType::BF16 => value_size.div_ceil(2),
+            _ => value_size,
+        };
+        let heads = inner(self.graph, q)[0] as u32;
+        let numbers = selected.map_or(0, |id| self.stride(id) as u32);
+        let (place, value_size) = (self.parts.span(span), value_size as u32);
+        let words = vec![
+            0,
+            0,
+            heads,
+            of_keys.heads,
+            of_keys.size,
+            value_size,
+            of_keys.words(),
+            value_words as u32,
+            place,
+            self.parts.group(group),
+            numbers,
+            u32::from(is_latent),
+            u32::from(softcap.is_some()),
+            scale.to_bits(),
+            softcap.unwrap_or(1.0).to_bits(),
+        ];
+        let partial = BufferRef::Slot(slots[0]);
+        let (_, selected) = self.optional(selected)?;
+        let binds = vec![BufferRef::Step, self.value(q)?, held_keys, held_values, selected, partial.clone()];
+        let (count, grid) = (Count::Rows, LaunchGrid::Beside { x: heads });
+        let chunks = GpuLaunch { id: 0, kernel: GpuKernel::Attend(dtype), binds, words, count, grid };
+        let (has_sinks, sinks) = self.optional(sinks)?;
+        let words = vec![0, 0, heads, value_size, place, has_sinks, 0];
+        let binds = vec![BufferRef::Step, partial, sinks, self.value(y)?];
+        let join = GpuLaunch::elements(GpuKernel::Join, binds, words, count, (heads * value_size) as usize);
+        let room = partial_words(self.graph, q, value_size as usize, span);
+        let attend = AttendLaunch { chunks, join, span, heads, value_size, room };
+        list.push(Instruction::Attend(Box::new(attend)));
+        Ok(list)
+    }
+
+    fn carried_group(&self, carried: ValueId) -> u32 {
+        let group = group_of(self.graph, carried).filter(|(_, kind)| *kind == StateKind::Carried);
+        self.parts.group(group.map(|(group, _)| group))
+    }
+
+    fn short_conv(
+        &self,
+        [x, taps, carried]: [ValueId; 3],
+        bias: Option<ValueId>,
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let width = self.columns(x) as u32;
+        let count = self.graph.value(taps).shape.extents()[0] as u32;
+        let table = self.carried_group(carried);
+        let (has_bias, bias) = self.optional(bias)?;
+        let launch = |mode, of, y| -> Result<Instruction> {
+            let words = vec![0, mode, width, count, table, has_bias];
+            let binds = vec![
+                BufferRef::Step,
+                self.value(x)?,
+                self.value(taps)?,
+                bias.clone(),
+                self.value(carried)?,
+                y,
+            ];
+            let grid = LaunchGrid::Invocations { each: width, size: 64 };
+            Ok(Instruction::Launch(GpuLaunch {
+                id: 0,
+                kernel: GpuKernel::Conv,
+                binds,
+                words,
+                count: of,
+                grid,
+            }))
+        };
+        Ok(vec![
+            launch(0, Count::Rows, self.value(y)?)?,
+            launch(1, Count::Sequences, BufferRef::Unwritten(0))?,
+        ])
+    }
+
+    fn ssm_scan(
+        &self,
+        (least, most): (f32, Option<f32>),
+        operands: [ValueId; 7],
+        carried: ValueId,
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let [x, _, b, ..] = operands;
+        let (&[heads, size], &[groups, columns]) = (inner(self.graph, x), inner(self.graph, b)) else {
+            return Err(Error::new("a scan has other shapes; this is a bug in girih"));
+        };
+        let words = vec![
+            0,
+            heads as u32,
+            size as u32,
+            columns as u32,
+            groups as u32,
+            self.carried_group(carried),
+            u32::from(most.is_some()),
+            least.to_bits(),
+            most.unwrap_or(0.0).to_bits(),
+        ];
+        self.scan(GpuKernel::Scan, &operands, carried, words, heads * size, y)
+    }
+
+    fn delta_rule(
+        &self,
+        sharing: HeadSharing,
+        operands: [ValueId; 6],
+        carried: ValueId,
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let [q, _, v, _, dt, _] = operands;
+        let (&[groups, size], &[heads, width]) = (inner(self.graph, q), inner(self.graph, v)) else {
+            return Err(Error::new("a delta rule has other shapes; this is a bug in girih"));
+        };
+        let words = vec![
+            0,
+            heads as u32,
+            size as u32,
+            width as u32,
+            groups as u32,
+            self.carried_group(carried),
+            u32::from(sharing == HeadSharing::Turns),
+            (self.stride(dt) / heads) as u32,
+        ];
+        self.scan(GpuKernel::Delta, &operands, carried, words, heads * width, y)
+    }
+
+    /// A launch with a row of workgroups for each sequence.
+    fn scan(
+        &self,
+        kernel: GpuKernel,
+        operands: &[ValueId],
+        carried: ValueId,
+        words: Vec<u32>,
+        groups: usize,
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let mut binds = vec![BufferRef::Step];
+        for id in operands.iter().chain([&carried, &y]) {
+            binds.push(self.value(*id)?);
+        }
+        let grid = LaunchGrid::Beside { x: groups as u32 };
+        Ok(vec![Instruction::Launch(GpuLaunch {
+            id: 0,
+            kernel,
+            binds,
+            words,
+            count: Count::Sequences,
+            grid,
+        })])
+    }
+}
+
+/// The constants and the sizes of attention.
+struct GpuAttention {
+    scale: f32,
+    span: Span,
+    softcap: Option<f32>,
+    value_size: usize,
+    is_latent: bool,
+}
+
+/// The constants and the operands of experts.
+struct ExpertOperands {
+    used: u32,
+    rule: GateRule,
+    weighed: Weighed,
+    x: ValueId,
+    weights: ValueId,
+    up: ValueId,
+    down: ValueId,
+    gate: Option<ValueId>,
+}

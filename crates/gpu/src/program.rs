@@ -1,0 +1,606 @@
+//! Runs the launches of a program: one submission and one wait for a step.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
+use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
+use girih_tensor::{DType, Result};
+use wgpu::{
+    BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
+};
+
+use crate::device::{BufferPart, GpuDevice, Pipeline};
+use crate::group::JoinedNodes;
+use crate::kernel::IMMEDIATE_BYTES;
+use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
+use crate::lower::{Lowering, NodeLaunches};
+use crate::slots::Slots;
+use crate::state::{GpuState, HeldLayout};
+use crate::step_table::{TableParts, TableStep, chunks_seen, group_of};
+use crate::temporary::temporary;
+use crate::weight_role::{WeightRole, use_of};
+use crate::weights::{GpuWeights, bytes_of};
+
+/// The largest number of values of a step that state cannot hold and that are reported.
+const FAULTS: usize = 1024;
+
+/// The bytes before the results in the buffer that the host reads: the number of faults.
+const HEAD_BYTES: u64 = 16;
+
+/// The largest number of nodes whose times are read.
+const TIMED_NODES: usize = 2000;
+
+/// A compiled graph.
+#[derive(Debug)]
+pub struct GpuProgram {
+    device: Arc<GpuDevice>,
+    /// Computes all rows of every value.
+    all_rows: List,
+    /// Computes only the output rows of the values of these names, unless one of them is watched.
+    output_rows_only: Option<(List, Vec<String>)>,
+    slots: Vec<Buffer>,
+    step: Buffer,
+    faults: Buffer,
+    memory: RefCell<StepBuffers>,
+}
+
+/// What a step uses on the host.
+#[derive(Debug, Default)]
+struct StepBuffers {
+    words: Vec<u32>,
+    bytes: Vec<u8>,
+    staging: Option<Buffer>,
+}
+
+/// The launches of one graph.
+#[derive(Debug)]
+struct List {
+    graph: Graph,
+    nodes: Vec<NodeLaunches>,
+    slots: Slots,
+    groups: JoinedNodes,
+    /// The number of launches, used or not.
+    launches: usize,
+    parts: TableParts,
+    frequencies: Vec<Vec<f32>>,
+    /// Whether state may be unable to hold a value.
+    may_fail: bool,
+    bound: RefCell<BoundLaunches>,
+}
+
+/// The pipelines and bindings of launches, made when they first run, for one state.
+#[derive(Debug, Default)]
+struct BoundLaunches {
+    state: u64,
+    launches: Vec<Option<BoundLaunch>>,
+}
+
+struct BoundLaunch {
+    pipeline: Arc<Pipeline>,
+    group: BindGroup,
+}
+
+impl std::fmt::Debug for BoundLaunch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BoundLaunch")
+    }
+}
+
+/// The sizes of the buffers that the programs of a graph share, and who uses them.
+struct ScratchSlots {
+    sizes: Vec<u64>,
+    all_rows: (Slots, JoinedNodes),
+    sunk: Option<(SunkGather, (Slots, JoinedNodes))>,
+}
+
+fn plan(graph: &Graph, limit: u64) -> ScratchSlots {
+    let mut sizes = Vec::new();
+    let slots = |graph: &Graph, sizes: &mut Vec<u64>| {
+        let groups = JoinedNodes::of(graph, limit);
+        (Slots::of(graph, &groups, |node| temporary(graph, node), sizes), groups)
+    };
+    let all_rows = slots(graph, &mut sizes);
+    let sunk = sink_gather(graph).map(|sunk| {
+        let slots = slots(&sunk.graph, &mut sizes);
+        (sunk, slots)
+    });
+    ScratchSlots { sizes, all_rows, sunk }
+}
+
+/// The bytes of scratch memory of a program; `limit` is that of a binding.
+pub(crate) fn scratch_bytes(graph: &Graph, limit: u64) -> u64 {
+    let faults = HEAD_BYTES + 12 * FAULTS as u64;
+    let table = TableParts::of(graph).bytes(graph);
+    let sizes = plan(graph, limit).sizes;
+    sizes.iter().fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// The bytes of the results of the largest step, and of what comes before them.
+pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
+    HostRows::plan(graph).saturating_add(HEAD_BYTES)
+}
+
+impl List {
+    fn new(graph: Graph, (slots, groups): (Slots, JoinedNodes), weights: &GpuWeights) -> Result<List> {
+        let parts = TableParts::of(&graph);
+        let nodes =
+            Lowering { graph: &graph, weights, slots: &slots, parts: &parts, groups: &groups }.run()?;
+        let frequencies =
+            parts.frequencies().iter().map(|id| weights.host(graph.value(*id)).map(<[f32]>::to_vec));
+        let frequencies = frequencies.collect::<Result<_>>()?;
+        let is_rounded = |dtype| matches!(dtype, DType::F16 | DType::BF16);
+        let may_fail =
+            graph.values.iter().any(|value| matches!(value.role, Role::State(_)) && is_rounded(value.dtype));
+        let fused =
+            |node: &NodeLaunches| node.fused.as_ref().map_or(0, |fused| launches(&fused.instructions));
+        let launches = nodes.iter().map(|node| launches(&node.instructions) + fused(node)).sum();
+        Ok(List {
+            graph,
+            nodes,
+            slots,
+            groups,
+            launches,
+            parts,
+            frequencies,
+            may_fail,
+            bound: RefCell::default(),
+        })
+    }
+}
+
+/// The number of launches, used or not.
+fn launches(instructions: &[Instruction]) -> usize {
+    let of = |instruction: &Instruction| match instruction {
+        Instruction::Launch(_) => 1,
+        Instruction::ByRows(variants) => variants.len(),
+        Instruction::Attend(_) => 2,
+    };
+    instructions.iter().map(of).sum()
+}
+
+/// The counts of a step.
+#[derive(Clone, Copy, Debug)]
+struct StepCounts {
+    rows: u32,
+    output_rows: u32,
+    sequences: u32,
+}
+
+impl StepCounts {
+    fn of(self, count: Count) -> u32 {
+        match count {
+            Count::Rows => self.rows,
+            Count::OutputRows => self.output_rows,
+            Count::Sequences => self.sequences,
+        }
+    }
+}
+
+impl GpuProgram {
+    /// Compiles a graph.
+    pub(crate) fn new(graph: &Graph, weights: &GpuWeights) -> Result<GpuProgram> {
+        let device = Arc::clone(&weights.device);
+        let ScratchSlots { sizes, all_rows, sunk } = plan(graph, device.binding_limit());
+        let all_rows = List::new(graph.clone(), all_rows, weights)?;
+        let output_rows_only = sunk.map(|(SunkGather { graph, names }, slots)| {
+            Ok::<_, girih_tensor::Error>((List::new(graph, slots, weights)?, names))
+        });
+        let output_rows_only = output_rows_only.transpose()?;
+        let slots = sizes.iter().map(|bytes| device.buffer("the scratch memory of a step", *bytes));
+        let slots = slots.collect::<Result<_>>()?;
+        let step = device.buffer("the table of a step", TableParts::of(graph).bytes(graph))?;
+        let faults = device.buffer("the faults of a step", HEAD_BYTES + 12 * FAULTS as u64)?;
+        Ok(GpuProgram { device, all_rows, output_rows_only, slots, step, faults, memory: RefCell::default() })
+    }
+
+    /// The launches of a step: those that compute only output rows, unless a value whose rows they omit is watched.
+    fn list(&self, watch: &dyn Watch) -> &List {
+        match &self.output_rows_only {
+            Some((list, names)) if !names.iter().any(|name| watch.wants(name)) => list,
+            _ => &self.all_rows,
+        }
+    }
+
+    /// Runs one step.
+    pub(crate) fn run(&self, state: &mut GpuState, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+        let Step { inputs, sequences, watch } = step;
+        self.device.check()?;
+        let list = self.list(watch);
+        let count = |extent| step_count(sequences, extent) as u32;
+        let counts = StepCounts {
+            rows: count(Extent::Rows),
+            output_rows: count(Extent::OutputRows),
+            sequences: count(Extent::Sequences),
+        };
+        let memory = &mut *self.memory.borrow_mut();
+        self.bring(list, inputs, sequences, memory)?;
+        let mut bound = list.bound.borrow_mut();
+        if bound.state != state.id() || bound.launches.is_empty() {
+            *bound = BoundLaunches { state: state.id(), launches: Vec::new() };
+            bound.launches.resize_with(list.launches, || None);
+        }
+        let mut run = Run {
+            program: self,
+            list,
+            state,
+            bound: &mut bound.launches,
+            counts,
+            sequences,
+            skipped: Vec::new(),
+        };
+        let encoder = if watch.clocks() && self.device.has_timestamps() {
+            run.timed(watch)?
+        } else {
+            run.untimed(watch)?
+        };
+        let faults = self.results(list, encoder, counts, output, memory)?;
+        if !faults.is_empty() {
+            let found = range_faults(list, state, faults);
+            state.note(found);
+        }
+        Ok(())
+    }
+
+    /// Writes inputs and the table of the step.
+    fn bring(
+        &self,
+        list: &List,
+        inputs: &[Input<'_>],
+        sequences: &[Sequence<'_>],
+        memory: &mut StepBuffers,
+    ) -> Result<()> {
+        let graph = &list.graph;
+        let mut given: Vec<(ValueId, &[GivenRows<'_>])> = Vec::new();
+        for ((id, _), input) in graph.inputs().zip(inputs) {
+            let Some(slot) = list.slots.value(id) else {
+                continue;
+            };
+            memory.bytes.clear();
+            match input {
+                Input::Ids(ids) => memory.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+                Input::Rows(rows) => memory.bytes.extend(bytes_of(rows)),
+                Input::Given(runs) => {
+                    runs.iter().for_each(|run| memory.bytes.extend(bytes_of(run.values)));
+                    given.push((id, runs));
+                }
+            }
+            self.device.write(&self.slots[slot], 0, &memory.bytes);
+        }
+        let of_given =
+            |id: &ValueId| given.iter().find(|(known, _)| known == id).map_or(&[][..], |(_, runs)| runs);
+        let runs: Vec<&[GivenRows<'_>]> = list.parts.given_inputs().iter().map(of_given).collect();
+        let widths: Vec<usize> =
+            list.parts.given_inputs().iter().map(|id| graph.value(*id).shape.stride()).collect();
+        let frequencies: Vec<&[f32]> = list.frequencies.iter().map(Vec::as_slice).collect();
+        let table = TableStep { sequences, given: &runs, frequencies: &frequencies, widths: &widths };
+        list.parts.words(&table, &mut memory.words);
+        memory.bytes.clear();
+        memory.bytes.extend(memory.words.iter().flat_map(|word| word.to_le_bytes()));
+        self.device.write(&self.step, 0, &memory.bytes);
+        if list.may_fail {
+            self.device.write(&self.faults, 0, &[0; 4]);
+        }
+        self.device.check()
+    }
+
+    /// Submits, waits, and reads the results; returns the number of faults with their words.
+    fn results(
+        &self,
+        list: &List,
+        mut encoder: CommandEncoder,
+        counts: StepCounts,
+        output: &mut HostRows,
+        memory: &mut StepBuffers,
+    ) -> Result<Vec<[u32; 3]>> {
+        let graph = &list.graph;
+        let result = graph.output().expect("programs are compiled from graphs without faults");
+        let rows = counts.of(match graph.value(result).outermost {
+            Extent::OutputRows => Count::OutputRows,
+            Extent::Sequences => Count::Sequences,
+            Extent::Rows | Extent::Fixed | Extent::Context => Count::Rows,
+        });
+        let to = output.begin(rows as usize)?;
+        let bytes = to.len() as u64 * 4;
+        let staging = match memory.staging.take() {
+            Some(staging) if staging.size() >= bytes + HEAD_BYTES => staging,
+            _ => self.device.staging(bytes + HEAD_BYTES)?,
+        };
+        encoder.copy_buffer_to_buffer(&self.faults, 0, &staging, 0, HEAD_BYTES);
+        if let (Some(slot), true) = (list.slots.value(result), bytes > 0) {
+            encoder.copy_buffer_to_buffer(&self.slots[slot], 0, &staging, HEAD_BYTES, bytes);
+        }
+        let faults = self.device.submit_and_read(encoder, &staging, bytes + HEAD_BYTES, |read| {
+            let (head, read) = read.split_at(HEAD_BYTES as usize);
+            for (to, from) in to.iter_mut().zip(read.as_chunks::<4>().0) {
+                *to = f32::from_le_bytes(*from);
+            }
+            u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize
+        })?;
+        memory.staging = Some(staging);
+        if !list.may_fail || faults == 0 {
+            return Ok(Vec::new());
+        }
+        let read = self.device.read(&self.faults, 0, HEAD_BYTES + 12 * FAULTS as u64)?;
+        let words: Vec<u32> =
+            read.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        Ok(words[1..].as_chunks::<3>().0.iter().take(faults.min(FAULTS)).copied().collect())
+    }
+}
+
+/// The value of largest magnitude of each row and state that could not be stored, in the order of rows, and in a row
+/// of the graph.
+fn range_faults(list: &List, state: &GpuState, mut words: Vec<[u32; 3]>) -> Vec<RangeFault> {
+    words.sort_unstable_by_key(|[id, row, bits]| (*row, *id, std::cmp::Reverse(bits & 0x7fff_ffff), *bits));
+    words.dedup_by_key(|[id, row, _]| (*row, *id));
+    let dtype = |name: &str| list.graph.find(name).map_or(DType::F16, |id| list.graph.value(id).dtype);
+    let fault = |[id, row, bits]: [u32; 3]| {
+        let name = state.name(id as usize).to_owned();
+        RangeFault { row, dtype: dtype(&name), name, value: f32::from_bits(bits) }
+    };
+    words.into_iter().map(fault).collect()
+}
+
+/// One step while it is encoded.
+struct Run<'a> {
+    program: &'a GpuProgram,
+    list: &'a List,
+    state: &'a GpuState,
+    bound: &'a mut Vec<Option<BoundLaunch>>,
+    counts: StepCounts,
+    sequences: &'a [Sequence<'a>],
+    /// The nodes that an earlier one has computed.
+    skipped: Vec<usize>,
+}
+
+impl Run<'_> {
+    /// Encodes all nodes in one pass, unless values are watched: then the step ends after each of them.
+    fn untimed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+        let mut encoder = self.program.device.encoder();
+        let nodes = &self.list.nodes;
+        let mut first = 0;
+        while first < nodes.len() {
+            let is_wanted = |node: &NodeLaunches| watch.wants(self.name(node));
+            let end =
+                nodes[first..].iter().position(is_wanted).map_or(nodes.len(), |index| first + index + 1);
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            for node in &nodes[first..end] {
+                self.node(node, watch, &mut pass)?;
+            }
+            drop(pass);
+            let last = &nodes[end - 1];
+            if watch.wants(self.name(last)) {
+                encoder = self.watched(last, encoder, watch)?;
+            }
+            first = end;
+        }
+        Ok(encoder)
+    }
+
+    fn name(&self, node: &NodeLaunches) -> &str {
+        &self.list.graph.value(self.list.graph.nodes[node.node].output).name
+    }
+
+    /// Submits, and hands the result of a node to the watch.
+    fn watched(
+        &self,
+        node: &NodeLaunches,
+        mut encoder: CommandEncoder,
+        watch: &mut dyn Watch,
+    ) -> Result<CommandEncoder> {
+        let graph = &self.list.graph;
+        let id = graph.nodes[node.node].output;
+        let value = graph.value(id);
+        let Some(slot) = self.list.slots.value(id) else {
+            return Ok(encoder);
+        };
+        let rows = step_count(self.sequences, value.outermost);
+        let bytes = (rows * value.shape.stride()) as u64 * 4;
+        let device = &self.program.device;
+        let mut numbers: Vec<f32> = Vec::new();
+        if bytes > 0 {
+            let staging = device.staging(bytes)?;
+            encoder.copy_buffer_to_buffer(&self.program.slots[slot], 0, &staging, 0, bytes);
+            numbers = device.submit_and_read(encoder, &staging, bytes, |read| {
+                read[..bytes as usize]
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|bytes| f32::from_le_bytes(*bytes))
+                    .collect()
+            })?;
+            encoder = device.encoder();
+        }
+        watch.value(&value.name, &value.shape.with_outermost(rows), &numbers);
+        Ok(encoder)
+    }
+
+    /// Encodes a pass for each node, and reports their times.
+    fn timed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+        let device = &self.program.device;
+        let nodes = &self.list.nodes;
+        let timed = nodes.len().min(TIMED_NODES);
+        let queries = device.queries(2 * timed as u32);
+        let mut encoder = device.encoder();
+        for (index, node) in nodes.iter().enumerate() {
+            let index = index as u32;
+            let timestamp_writes = ((index as usize) < timed).then_some(ComputePassTimestampWrites {
+                query_set: &queries,
+                beginning_of_pass_write_index: Some(2 * index),
+                end_of_pass_write_index: Some(2 * index + 1),
+            });
+            let mut pass =
+                encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
+            self.node(node, watch, &mut pass)?;
+        }
+        let bytes = 16 * timed as u64;
+        let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
+        encoder.resolve_query_set(&queries, 0..2 * timed as u32, &resolved, 0);
+        encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, bytes);
+        let times: Vec<u64> = device.submit_and_read(encoder, &staging, bytes, |read| {
+            read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
+        })?;
+        for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
+            if !node.instructions.is_empty() && !self.skipped.contains(&node.node) {
+                let units = times[1].saturating_sub(times[0]);
+                let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
+                self.took(node, time, watch);
+            }
+        }
+        Ok(device.encoder())
+    }
+
+    /// Reports the time and the work of a node.
+    fn took(&self, node: &NodeLaunches, time: Duration, watch: &mut dyn Watch) {
+        let graph = &self.list.graph;
+        let of = &graph.nodes[node.node];
+        // A group's time is that of its first node.
+        let group = self.list.groups.group(node.node).map(|group| group.iter().map(|matmul| matmul.node));
+        let nodes: Vec<usize> = group.map_or_else(|| vec![node.node], Iterator::collect);
+        let (mut bytes, mut multiply_adds) = (0, 0);
+        for index in nodes {
+            let work = graph.work(&graph.nodes[index], self.sequences);
+            let operands = graph.nodes[index].inputs.iter().zip(work.reads);
+            bytes += operands.map(|(id, reads)| self.read_bytes(*id, reads)).sum::<u64>();
+            multiply_adds += work.multiply_adds;
+        }
+        let rows = match graph.value(of.output).outermost {
+            Extent::Context | Extent::Fixed => self.counts.rows as usize,
+            extent => step_count(self.sequences, extent),
+        };
+        let kernel = match &node.instructions[node.instructions.len() - 1] {
+            Instruction::Launch(launch) => launch.kernel.name(),
+            Instruction::ByRows(variants) => self.variant(variants).kernel.name(),
+            Instruction::Attend(attend) => attend.chunks.kernel.name(),
+        };
+        let (name, variant) = (self.name(node), &[kernel][..]);
+        let operations = 2 * multiply_adds;
+        watch.took(&NodeTime { name, op: of.op.name(), variant, rows, bytes, operations, time });
+    }
+
+    /// Bytes of a weight or of state that a node reads.
+    fn read_bytes(&self, id: ValueId, reads: Reads) -> u64 {
+        let graph = &self.list.graph;
+        let value = graph.value(id);
+        let weight = || match use_of(graph, id) {
+            Ok(WeightRole::Matrix(shape)) => shape.bytes().unwrap_or(0),
+            _ => value.shape.elements() as u64 * 4,
+        };
+        match (value.role, reads) {
+            (Role::Weight, Reads::All) => weight(),
+            (Role::Weight, Reads::Rows(rows)) => weight() / value.shape.rows().max(1) as u64 * rows,
+            (Role::State(_), Reads::Positions(positions)) => {
+                positions.distinct * HeldLayout::new(value.dtype, value, false).block_bytes() / 64
+            }
+            (Role::State(_), Reads::All) if group_of(graph, id).is_some() => {
+                self.sequences.len() as u64 * value.row_len() as u64 * 4
+            }
+            _ => 0,
+        }
+    }
+
+    /// The variant for the rows of this step.
+    fn variant<'l>(&self, variants: &'l [(u32, GpuLaunch)]) -> &'l GpuLaunch {
+        let rows = self.counts.of(variants[0].1.count);
+        let found = variants.iter().find(|(most, _)| rows <= *most);
+        &found.unwrap_or(&variants[variants.len() - 1]).1
+    }
+
+    /// Encodes a node; one whose result is only added to another, and not watched, with that addition.
+    fn node(&mut self, node: &NodeLaunches, watch: &dyn Watch, pass: &mut ComputePass<'_>) -> Result<()> {
+        if self.skipped.contains(&node.node) {
+            return Ok(());
+        }
+        match &node.fused {
+            Some(fused) if !watch.wants(self.name(node)) => {
+                self.skipped.push(fused.add);
+                self.instructions(&fused.instructions, pass)
+            }
+            _ => self.instructions(&node.instructions, pass),
+        }
+    }
+
+    fn instructions(&mut self, instructions: &[Instruction], pass: &mut ComputePass<'_>) -> Result<()> {
+        for instruction in instructions {
+            match instruction {
+                Instruction::Launch(launch) => self.launch(launch, pass)?,
+                Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
+                Instruction::Attend(attend) => self.attend(attend, pass)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, launch: &GpuLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+        let (first, groups) = launch.grid.sizes(self.counts.of(launch.count));
+        if groups.contains(&0) {
+            return Ok(());
+        }
+        let mut words = launch.words.clone();
+        words[0] = first;
+        self.dispatch(launch, &words, groups, pass)
+    }
+
+    /// As many rows at once as the partial results have room for.
+    fn attend(&mut self, attend: &AttendLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+        let AttendLaunch { chunks, join, span, heads, value_size, room } = attend;
+        let seen = chunks_seen(self.sequences, *span).max(1);
+        let of_row = u64::from(*heads) * u64::from(seen) * u64::from(value_size + 2);
+        // No more than a dimension of a grid.
+        let at_once = (room / of_row).clamp(1, 65_535) as u32;
+        let mut first = 0;
+        while first < self.counts.rows {
+            let rows = at_once.min(self.counts.rows - first);
+            let mut words = chunks.words.clone();
+            (words[0], words[1]) = (rows, first);
+            self.dispatch(chunks, &words, [*heads, rows, seen], pass)?;
+            let mut words = join.words.clone();
+            let (all, groups) = join.grid.sizes(rows);
+            (words[0], words[1], words[6]) = (all, first, seen);
+            self.dispatch(join, &words, groups, pass)?;
+            first += rows;
+        }
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        launch: &GpuLaunch,
+        words: &[u32],
+        [x, y, z]: [u32; 3],
+        pass: &mut ComputePass<'_>,
+    ) -> Result<()> {
+        if self.bound[launch.id].is_none() {
+            self.bound[launch.id] = Some(self.bind(launch)?);
+        }
+        let Some(BoundLaunch { pipeline, group }) = &self.bound[launch.id] else {
+            return Ok(());
+        };
+        pass.set_pipeline(pipeline.pipeline());
+        pass.set_bind_group(0, group, &[]);
+        let mut bytes = [0; IMMEDIATE_BYTES as usize];
+        bytes.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+        pass.set_immediates(0, &bytes);
+        pass.dispatch_workgroups(x, y, z);
+        Ok(())
+    }
+
+    fn bind(&self, launch: &GpuLaunch) -> Result<BoundLaunch> {
+        let GpuProgram { device, slots, step, faults, .. } = self.program;
+        let pipeline = device.pipeline(launch.kernel)?;
+        let part = |bind: &BufferRef| match bind {
+            BufferRef::Slot(index) => BufferPart::whole(&slots[*index]),
+            BufferRef::Weight(part) => part.clone(),
+            BufferRef::State(index) => BufferPart::whole(self.state.buffer(*index)),
+            BufferRef::Step => BufferPart::whole(step),
+            BufferRef::Faults => BufferPart::whole(faults),
+            BufferRef::Unread => device.unread(),
+            BufferRef::Unwritten(index) => device.unwritten(*index),
+        };
+        let parts: Vec<BufferPart> = launch.binds.iter().map(part).collect();
+        let group = device.bind(&pipeline, &parts);
+        device.check()?;
+        Ok(BoundLaunch { pipeline, group })
+    }
+}

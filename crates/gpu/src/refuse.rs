@@ -1,0 +1,166 @@
+//! What the backend does not run, by name.
+
+use girih_graph::backend::Refusal;
+use girih_graph::{AppliedOp, Graph, Node, Op, OperandKind, Role, StateKind, Value, ValueId};
+use girih_tensor::DType;
+
+use crate::state::is_keys;
+use crate::step_table::group_of;
+use crate::weight_role::{WeightRole, use_of};
+
+/// The largest head of a query that `attend` has room for.
+const MOST_HEAD: usize = 1024;
+
+/// The most taps of a convolution that `conv` has room for.
+const MOST_TAPS: usize = 16;
+
+/// The most numbers of a row of a carried matrix that `scan` and `delta` have room for.
+const MOST_CARRIED: usize = 512;
+
+/// The nodes that the backend refuses, and why.
+pub(crate) fn objections(graph: &Graph) -> Vec<Refusal> {
+    let refusal = |node: &Node| {
+        let reason = objection(graph, node).err()?;
+        Some(Refusal { node: graph.value(node.output).name.clone(), reason })
+    };
+    graph.nodes.iter().filter_map(refusal).collect()
+}
+
+fn objection(graph: &Graph, node: &Node) -> Result<(), String> {
+    for (id, kind) in node.inputs.iter().zip(node.op.spec().operands) {
+        let name = &graph.value(*id).name;
+        if graph.value(*id).role == Role::Weight {
+            let used = use_of(graph, *id)
+                .map_err(|clause| format!("its operand '{name}' cannot be used: {clause}"))?;
+            if *kind == OperandKind::Matrix
+                && let WeightRole::Matrix(shape) = used
+                && shape.count > 1
+            {
+                return Err(format!("its operand '{name}' is used as one matrix and as several"));
+            }
+        }
+    }
+    state_objection(graph, node.output)?;
+    node.inputs.iter().try_for_each(|id| state_objection(graph, *id))?;
+    size_objection(graph, node)
+}
+
+fn state_objection(graph: &Graph, id: ValueId) -> Result<(), String> {
+    let Some((_, kind)) = group_of(graph, id) else {
+        return Ok(());
+    };
+    let (name, dtype) = (&graph.value(id).name, graph.value(id).dtype);
+    match kind {
+        StateKind::Carried if dtype != DType::F32 => {
+            return Err(format!("the carried value '{name}' is {dtype}; the GPU carries f32"));
+        }
+        StateKind::Positions { .. } if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
+            return Err(format!("the GPU has no KV cache in {dtype}: use f32, f16 or bf16 (--kv f16)"));
+        }
+        StateKind::Carried | StateKind::Positions { .. } => {}
+    }
+    let is_values = graph.nodes.iter().any(|node| match node.op {
+        Op::Attend { .. } => node.inputs.get(2) == Some(&id),
+        _ => false,
+    });
+    if is_values && is_keys(graph, id) {
+        return Err(format!("the state '{name}' is read as keys and as values"));
+    }
+    Ok(())
+}
+
+/// What kernels have no room for.
+fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
+    let columns = |index: usize| graph.value(node.inputs[index]).shape.columns();
+    let limit = |what: &str, have: usize, most: usize| match have > most {
+        true => Err(format!("{what} of {have} exceed the {most} that the GPU's kernel has room for")),
+        false => Ok(()),
+    };
+    match node.op {
+        Op::Attend { .. } => {
+            let [keys, values] = [1, 2].map(|index| graph.value(node.inputs[index]).dtype);
+            if keys != values {
+                return Err(format!("keys are {keys} and values {values}; the GPU needs one type"));
+            }
+            limit("heads", columns(0), MOST_HEAD)
+        }
+        Op::AttendLatent { .. } => limit("heads", columns(0), MOST_HEAD),
+        Op::ShortConv => limit("taps", graph.value(node.inputs[1]).shape.extents()[0], MOST_TAPS),
+        Op::SsmScan { .. } => limit("columns of a state", columns(2), MOST_CARRIED),
+        Op::DeltaRule { .. } => limit("rows of a state", columns(0), MOST_CARRIED),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the backend has code for an op. Each arm takes all operands apart, so that neither a new op nor a new
+/// operand compiles until it is answered.
+pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
+    match call {
+        AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ } => false,
+        AppliedOp::Embed { ids: _, table: _ }
+        | AppliedOp::Splice { x: _, given: _ }
+        | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
+        | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
+        | AppliedOp::MatchRms { least: _, x: _, like: _ }
+        | AppliedOp::Sparsify { deviations: _, x: _ }
+        | AppliedOp::Linear { x: _, weight: _, bias: _ }
+        | AppliedOp::LinearHeads { x: _, weight: _ }
+        | AppliedOp::Concat { a: _, b: _ }
+        | AppliedOp::Route {
+            score: _,
+            used: _,
+            normalized: _,
+            groups: _,
+            factor: _,
+            near: _,
+            scores: _,
+            bias: _,
+        }
+        | AppliedOp::Experts {
+            used: _,
+            act: _,
+            limit: _,
+            offset: _,
+            weighed: _,
+            x: _,
+            weights: _,
+            up: _,
+            down: _,
+            gate: _,
+            gate_bias: _,
+            up_bias: _,
+            down_bias: _,
+        }
+        | AppliedOp::Reshape { x: _ }
+        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _ }
+        | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
+        | AppliedOp::Write { x: _ }
+        | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }
+        | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
+        | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
+        | AppliedOp::SsmScan {
+            least: _,
+            most: _,
+            x: _,
+            dt: _,
+            b: _,
+            c: _,
+            a: _,
+            d: _,
+            bias: _,
+            carried: _,
+        }
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
+        | AppliedOp::Gate { act: _, limit: _, offset: _, gate: _, up: _ }
+        | AppliedOp::GateHeads { act: _, gate: _, x: _ }
+        | AppliedOp::MixHeads { weights: _, x: _ }
+        | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
+        | AppliedOp::Add { a: _, b: _ }
+        | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::ScaleColumns { x: _, weight: _ }
+        | AppliedOp::Softcap { cap: _, x: _ }
+        | AppliedOp::Gather { x: _ }
+        | AppliedOp::Pool { how: _, x: _ } => true,
+    }
+}

@@ -1,0 +1,31 @@
+//! The conformance suite: each op within its bound of the interpreter, with equal bytes in any steps.
+
+use girih_graph::OpName;
+use girih_graph::testing::{Open, Roundoff, TestedBackend, check, check_cases, draw};
+
+use crate::opened::{adapter, open};
+
+/// Cases of each op, unless the variable `GIRIH_SEEDS` says more.
+const SEEDS: u64 = 12;
+
+fn seeds() -> u64 {
+    std::env::var("GIRIH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
+#[test]
+fn each_op_is_within_its_bound_and_has_equal_bytes_in_any_steps() {
+    let Some(name) = adapter() else {
+        eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
+        return;
+    };
+    // Keeps the device, with its compiled kernels, open for all cases.
+    let _open = open(name);
+    let ways: [Open<'_>; 1] = [&|| open(name)];
+    let subject = TestedBackend::new(name, &ways, Some(Roundoff::SINGLE));
+    // Few cases of the delta rule share several heads of keys between neighbours.
+    let more = (seeds()..2 * seeds()).map(|seed| (seed, draw(OpName::DeltaRule, seed, Roundoff::SINGLE)));
+    for report in [check(subject, 0..seeds()), check_cases(subject, more)] {
+        println!("{report}");
+        assert_eq!(report.faults(), [] as [&str; 0]);
+    }
+}

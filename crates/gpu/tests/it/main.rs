@@ -1,0 +1,7 @@
+//! The backend on the GPU of this machine, or on software that computes as one.
+
+mod carried;
+mod conformance;
+mod formats;
+mod opened;
+mod range_faults;

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Checks a GPU: prints the adapters, verifies fixtures on one, and measures a model that is made here.
+#
+#     scripts/gpu_check.sh GIRIH [BACKEND] [MODEL...]
+#
+# GIRIH is a program with the feature `gpu`. BACKEND is such as gpu or gpu:vulkan:0 (default: gpu). Each MODEL is
+# measured as well. Needs the fixtures of this repository. Ends within four minutes on a GPU.
+set -u
+girih=$1
+backend=${2:-gpu}
+[ $# -gt 2 ] && shift 2 || shift $#
+cd "$(dirname "$0")/.." || exit 1
+failed=0
+
+echo "# adapters"
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+"$girih" doctor 2>&1 | grep -i -A3 gpu
+
+echo "# fixtures on $backend"
+for name in llama32_tied qwen3 qwen3_5 gemma3_text gemma4 gpt_oss deepseek_v3 granitemoehybrid lfm2 bert; do
+    folder=tests/fixtures/$name
+    [ -f "$folder/golden.safetensors" ] || continue
+    for kv in f32 f16; do
+        options="--backend $backend --kv $kv"
+        # An encoder has no KV cache.
+        [ "$name" = bert ] && options="--backend $backend"
+        # shellcheck disable=SC2086
+        if timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" $options >/tmp/gpu_check.$$ 2>&1; then
+            echo "ok      $name $kv"
+        else
+            echo "FAILED  $name $kv"
+            tail -3 /tmp/gpu_check.$$
+            failed=1
+        fi
+        [ "$name" = bert ] && break
+    done
+done
+rm -f /tmp/gpu_check.$$
+
+for model in "$@"; do
+    echo "# $model"
+    timeout 100 "$girih" bench "$model" --backend "$backend" --kv f16 -p 512,2048 -n 64 -r 2 || failed=1
+    timeout 60 "$girih" profile "$model" --backend "$backend" --kv f16 || failed=1
+done
+exit $failed
