@@ -75,6 +75,7 @@ impl Backend for GpuBackend {
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         let bytes = PoolBytes {
             weights: GpuWeights::plan(graph),
+            in_file: 0,
             state: GpuState::plan(graph, blocks),
             scratch: scratch_bytes(graph, self.device.binding_limit()),
             output: 0,
