@@ -20,8 +20,9 @@ fn largest(op: OpName, seeds: u64) -> [f64; ENDS.len()] {
             let precision = PrecisionRule::Requested(ActivationPrecision::F32);
             let options = CpuOptions { threads: 2, precision, ..CpuOptions::default() };
             let cpu = Cpu::with_table(options, *table).expect("the options agree");
-            let shares = error_shares(Box::new(cpu), &case, Roundoff::SINGLE)
-                .unwrap_or_else(|fault| panic!("{op:?} of seed {seed}, {}, {}: {fault}", case.name, table.name));
+            let shares = error_shares(Box::new(cpu), &case, Roundoff::SINGLE).unwrap_or_else(|fault| {
+                panic!("{op:?} of seed {seed}, {}, {}: {fault}", case.name, table.name)
+            });
             let rows = case.sequences.iter().flat_map(|sequence| 0..sequence.rows as usize);
             let width = shares.len() / rows.clone().count();
             for (row, shares) in rows.zip(shares.chunks_exact(width)) {
