@@ -22,6 +22,24 @@ var<workgroup> weights: array<f32, 256>;
 var<workgroup> tree: array<f32, 256>;
 var<workgroup> parts: array<vec2<f32>, 256>;
 
+fn with_key(product: f32, key: u32, w: u32) -> f32 {
+    let k = numbers(key);
+    let first = fma(query[w * VALUES], k.x, product);
+    if VALUES == 2u && w * 2u + 1u < p.size { return fma(query[w * 2u + 1u], k.y, first); }
+    return first;
+}
+
+fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> u32 {
+    if p.is_latent != 0u { return keys[key_word(block, p.kv_heads, kv_head, p.key_words, word, position)]; }
+    return values[value_word(block, p.kv_heads, kv_head, p.value_words, word, position)];
+}
+
+// A weight of zero hides its value, which may be no number.
+fn with_value(sum: vec2<f32>, value: u32, weight: f32) -> vec2<f32> {
+    if weight == 0.0 { return sum; }
+    return fma(vec2<f32>(weight), numbers(value), sum);
+}
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -49,11 +67,19 @@ fn main(
         let block = context[table + position / 64u];
         let at = key_word(block, p.kv_heads, kv_head, p.key_words, 0u, position % 64u);
         var product = 0.0;
-        for (var w = 0u; w < p.key_words; w += 1u) {
-            let k = numbers(keys[at + w * 64u]);
-            product = fma(query[w * VALUES], k.x, product);
-            if VALUES == 2u && w * 2u + 1u < p.size { product = fma(query[w * 2u + 1u], k.y, product); }
+        var w = 0u;
+        // Four loads are under way at once; the sum has one order.
+        for (; w + 4u <= p.key_words; w += 4u) {
+            let k0 = keys[at + w * 64u];
+            let k1 = keys[at + (w + 1u) * 64u];
+            let k2 = keys[at + (w + 2u) * 64u];
+            let k3 = keys[at + (w + 3u) * 64u];
+            product = with_key(product, k0, w);
+            product = with_key(product, k1, w + 1u);
+            product = with_key(product, k2, w + 2u);
+            product = with_key(product, k3, w + 3u);
         }
+        for (; w < p.key_words; w += 1u) { product = with_key(product, keys[at + w * 64u], w); }
         score = product * p.scale;
         if p.has_cap != 0u { score = p.cap * hyperbolic_tangent(quotient(score, p.cap)); }
     }
@@ -91,16 +117,19 @@ fn main(
         let word = tile + lane;
         var sum = vec2<f32>(0.0);
         if word < p.value_words {
-            for (var k = begin; k < end; k += 1u) {
-                let w = weights[k - start];
-                if w != 0.0 {
-                    var source = value_word(block, p.kv_heads, kv_head, p.value_words, word, k - base);
-                    if p.is_latent != 0u {
-                        source = key_word(block, p.kv_heads, kv_head, p.key_words, word, k - base);
-                    }
-                    if p.is_latent != 0u { sum = fma(vec2<f32>(w), numbers(keys[source]), sum); }
-                    else { sum = fma(vec2<f32>(w), numbers(values[source]), sum); }
-                }
+            var k = begin;
+            for (; k + 4u <= end; k += 4u) {
+                let v0 = value_at(block, kv_head, word, k - base);
+                let v1 = value_at(block, kv_head, word, k + 1u - base);
+                let v2 = value_at(block, kv_head, word, k + 2u - base);
+                let v3 = value_at(block, kv_head, word, k + 3u - base);
+                sum = with_value(sum, v0, weights[k - start]);
+                sum = with_value(sum, v1, weights[k + 1u - start]);
+                sum = with_value(sum, v2, weights[k + 2u - start]);
+                sum = with_value(sum, v3, weights[k + 3u - start]);
+            }
+            for (; k < end; k += 1u) {
+                sum = with_value(sum, value_at(block, kv_head, word, k - base), weights[k - start]);
             }
         }
         parts[local] = sum;

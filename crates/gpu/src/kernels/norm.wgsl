@@ -8,20 +8,20 @@ var<immediate> p: Params;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
-var<workgroup> sums: array<vec2<f32>, 128>;
+var<workgroup> sums: array<vec2<f32>, 256>;
 
 fn total(local: u32, part: vec2<f32>) -> vec2<f32> {
     workgroupBarrier();
     sums[local] = part;
     workgroupBarrier();
-    for (var half = 64u; half > 0u; half = half / 2u) {
+    for (var half = 128u; half > 0u; half = half / 2u) {
         if local < half { sums[local] = sums[local] + sums[local + half]; }
         workgroupBarrier();
     }
     return sums[0];
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -35,7 +35,7 @@ fn main(
     var less = 0.0;
     if p.mode == 0u || p.mode == 2u {
         var squares = vec2<f32>(0.0);
-        for (var i = local; i < p.width; i += 128u) {
+        for (var i = local; i < p.width; i += 256u) {
             let v = x[at + i];
             squares.x = fma(v, v, squares.x);
             if p.mode == 2u {
@@ -53,10 +53,10 @@ fn main(
         }
     } else {
         var sum = vec2<f32>(0.0);
-        for (var i = local; i < p.width; i += 128u) { sum.x += x[at + i]; }
+        for (var i = local; i < p.width; i += 256u) { sum.x += x[at + i]; }
         let mean = quotient(total(local, sum).x, n);
         var squares = vec2<f32>(0.0);
-        for (var i = local; i < p.width; i += 128u) {
+        for (var i = local; i < p.width; i += 256u) {
             let d = x[at + i] - mean;
             squares.x = fma(d, d, squares.x);
             squares.y += d;
@@ -72,7 +72,7 @@ fn main(
             less = fma(p.p0, root(max(variance, 0.0)), mean);
         }
         if p.mode == 1u {
-            for (var i = local; i < p.width; i += 128u) {
+            for (var i = local; i < p.width; i += 256u) {
                 var v = quotient((x[at + i] - mean) - rest, factor);
                 if p.weights > 0u { v = v * weight[i]; }
                 if p.has_bias != 0u { v = v + bias[i]; }
@@ -82,7 +82,7 @@ fn main(
         }
     }
     let first = select(0u, at % p.weights, p.weights > 0u);
-    for (var i = local; i < p.width; i += 128u) {
+    for (var i = local; i < p.width; i += 256u) {
         let v = x[at + i];
         if p.mode == 0u {
             let normed = quotient(v, factor);
