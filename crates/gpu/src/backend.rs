@@ -83,9 +83,10 @@ impl Backend for GpuBackend {
         };
         let host = PoolBytes {
             output: HostRows::plan(graph),
-            staging: staging_bytes(graph).saturating_add(2 * UPLOAD_BYTES as u64),
+            staging: staging_bytes(graph).saturating_add(3 * UPLOAD_BYTES as u64),
             ..PoolBytes::default()
         };
+        let host = if self.device.shares_memory { host.plus(bytes) } else { host };
         MemoryPlan { host, device: Some(DevicePool { bytes, free: self.memory }) }
     }
 

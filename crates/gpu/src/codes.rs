@@ -13,7 +13,7 @@ pub(crate) struct CodedGroup {
 }
 
 impl CodedGroup {
-    /// CodeKind that share a scale and an offset.
+    /// Codes that share a scale and an offset.
     fn of(codes: [u8; GROUP], scale: f32, offset: f32) -> CodedGroup {
         CodedGroup { codes, scales: [scale; 2], offsets: [offset; 2] }
     }
@@ -74,7 +74,7 @@ fn three_bit_scale(packed: &[u8], index: usize) -> f32 {
     f32::from(low | high << 4) - 32.0
 }
 
-/// Group `group` of a block; of a tile of Q4NX, that of row `row`. CodeKind of [`CodeKind::Byte`](crate::layout::CodeKind) are
+/// Group `group` of a block; of a tile of Q4NX, that of row `row`. Codes of [`CodeKind::Byte`](crate::layout::CodeKind) are
 /// signed.
 ///
 /// # Panics

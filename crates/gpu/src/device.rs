@@ -65,6 +65,8 @@ pub(crate) struct GpuDevice {
     pub name: String,
     pub product: String,
     pub driver: String,
+    /// Whether its memory is the host's.
+    pub shares_memory: bool,
     device: wgpu::Device,
     queue: wgpu::Queue,
     faults: Arc<Mutex<Faults>>,
@@ -174,6 +176,7 @@ impl GpuDevice {
             name: adapter.name.clone(),
             product: product.clone(),
             driver: adapter.driver.clone(),
+            shares_memory: adapter.shares_memory,
             device,
             queue,
             faults,
@@ -335,6 +338,8 @@ impl GpuDevice {
                     "the GPU {product} has not finished within {seconds} s ({error}): load the model again"
                 );
                 locked(&self.faults).lost.get_or_insert_with(|| "it hangs".to_owned());
+                // Dropping the queue would wait for the device without a limit.
+                std::mem::forget((self.device.clone(), self.queue.clone()));
                 Err(Error::with_kind(ErrorKind::DeviceFailed, sentence))
             }
         }

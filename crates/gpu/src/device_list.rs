@@ -20,6 +20,8 @@ pub struct GpuAdapter {
     pub driver: String,
     /// Whether the host's processor computes.
     pub is_software: bool,
+    /// Whether its memory is the host's.
+    pub shares_memory: bool,
     adapter: Adapter,
 }
 
@@ -35,8 +37,8 @@ pub enum AdapterChoice {
 }
 
 /// The interfaces by name.
-const INTERFACES: [(&str, wgpu::Backend); 3] =
-    [("vulkan", wgpu::Backend::Vulkan), ("metal", wgpu::Backend::Metal), ("dx12", wgpu::Backend::Dx12)];
+const INTERFACES: [(&str, wgpu::Backend); 2] =
+    [("vulkan", wgpu::Backend::Vulkan), ("metal", wgpu::Backend::Metal)];
 
 /// The share of the device's memory, in percent, beyond which the driver's budget refuses an allocation.
 const MEMORY_PERCENT: u8 = 98;
@@ -86,10 +88,8 @@ impl AdapterChoice {
         let text = |adapter: &GpuAdapter| format!("gpu:{} ({})", adapter.name, adapter.product);
         let list: Vec<String> = all.iter().map(text).collect();
         let sentence = match (self, list.is_empty()) {
-            (_, true) => {
-                "this machine has no GPU that Vulkan, Metal or DX12 knows: install its driver".to_owned()
-            }
-            (AdapterChoice::First(_), false) => {
+            (_, true) => "this machine has no GPU that Vulkan or Metal knows: install its driver".to_owned(),
+            (AdapterChoice::First(_), false) if all.iter().all(|adapter| adapter.is_software) => {
                 format!("this machine has no such GPU, only software: name it to use it, {}", list.join(", "))
             }
             (_, false) => format!("there is no such GPU: use one of {}", list.join(", ")),
@@ -108,7 +108,7 @@ impl GpuAdapter {
 /// All adapters of this machine, in the order of the drivers.
 pub fn adapters() -> Vec<GpuAdapter> {
     let descriptor = InstanceDescriptor {
-        backends: Backends::VULKAN | Backends::METAL | Backends::DX12,
+        backends: Backends::VULKAN | Backends::METAL,
         flags: InstanceFlags::empty(),
         memory_budget_thresholds: MemoryBudgetThresholds {
             for_resource_creation: Some(MEMORY_PERCENT),
@@ -132,6 +132,7 @@ pub fn adapters() -> Vec<GpuAdapter> {
             product: info.name,
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
             is_software: info.device_type == DeviceType::Cpu,
+            shares_memory: matches!(info.device_type, DeviceType::Cpu | DeviceType::IntegratedGpu),
             adapter,
         });
     }

@@ -14,7 +14,7 @@ use crate::device_list::{AdapterChoice, GpuAdapter, adapters};
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
     name: "gpu",
-    about: "a GPU, through Vulkan, Metal or DX12",
+    about: "a GPU, through Vulkan or Metal",
     devices,
     options: OPTIONS,
     exact: &[],

@@ -1,7 +1,7 @@
 //! How the weights of a matrix lie in the device's memory.
 //!
 //! A band has 32 rows. Of each group of 32 columns, the codes of row `r` lie beside those of row `r + 1`, 16 bytes of each
-//! at a time, so that 32 invocations with a row each read 512 bytes in a row. ScaleKind lie apart, those of 32 rows side by
+//! at a time, so that 32 invocations with a row each read 512 bytes in a row. Scales lie apart, those of 32 rows side by
 //! side:
 //!
 //! ```text

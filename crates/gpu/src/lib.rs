@@ -1,5 +1,5 @@
 //! The backend for GPUs: kernels in WGSL, the lowering of graphs to launches of them, and the device that runs these,
-//! through Vulkan, Metal or DX12. It knows no models, text or requests.
+//! through Vulkan or Metal. It knows no models, text or requests.
 //!
 //! Results do not depend on the rows of a step, on other sequences or on the state of a cache: every sum has one order
 //! on a device.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
 use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
-use girih_tensor::{DType, Result};
+use girih_tensor::{DType, Error, Result};
 use wgpu::{
     BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
 };
@@ -185,7 +185,7 @@ impl GpuProgram {
         let ScratchSlots { sizes, all_rows, sunk } = plan(graph, device.binding_limit());
         let all_rows = List::new(graph.clone(), all_rows, weights)?;
         let output_rows_only = sunk.map(|(SunkGather { graph, names }, slots)| {
-            Ok::<_, girih_tensor::Error>((List::new(graph, slots, weights)?, names))
+            Ok::<_, Error>((List::new(graph, slots, weights)?, names))
         });
         let output_rows_only = output_rows_only.transpose()?;
         let slots = sizes.iter().map(|bytes| device.buffer("the scratch memory of a step", *bytes));
@@ -322,10 +322,17 @@ impl GpuProgram {
         if !list.may_fail || faults == 0 {
             return Ok(Vec::new());
         }
+        if faults > FAULTS {
+            // Which of them the list has depends on the order in which the device ran.
+            return Err(Error::new(format!(
+                "{faults} keys and values of a step are too large for the KV cache; the GPU lists {FAULTS}: \
+                 choose --kv f32"
+            )));
+        }
         let read = self.device.read(&self.faults, 0, HEAD_BYTES + 12 * FAULTS as u64)?;
         let words: Vec<u32> =
             read.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
-        Ok(words[1..].as_chunks::<3>().0.iter().take(faults.min(FAULTS)).copied().collect())
+        Ok(words[1..].as_chunks::<3>().0.iter().take(faults).copied().collect())
     }
 }
 

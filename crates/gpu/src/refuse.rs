@@ -11,6 +11,9 @@ use crate::weight_role::{WeightRole, use_of};
 /// The largest head of a query that `attend` has room for.
 const MOST_HEAD: usize = 1024;
 
+/// Experts of all rows of a step: workgroups in one direction, the limit of WebGPU.
+const MOST_CHOSEN: usize = 65_535;
+
 /// The most taps of a convolution that `conv` has room for.
 const MOST_TAPS: usize = 16;
 
@@ -88,6 +91,10 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
         Op::ShortConv => limit("taps", graph.value(node.inputs[1]).shape.extents()[0], MOST_TAPS),
         Op::SsmScan { .. } => limit("columns of a state", columns(2), MOST_CARRIED),
         Op::DeltaRule { .. } => limit("rows of a state", columns(0), MOST_CARRIED),
+        Op::Experts { used, .. } => {
+            let chosen = graph.key.rows as usize * used as usize;
+            limit("experts of the rows of a step (choose a smaller --chunk)", chosen, MOST_CHOSEN)
+        }
         _ => Ok(()),
     }
 }

@@ -121,6 +121,12 @@ pub fn run(
     let call = Arc::new(ServeCall { args, again: Box::new(again) });
     let args = &call.args;
     let Models { served, folder, reads } = models(&call)?;
+    let is_on_gpu = |model: &ServedModel| model.run_options.backend.info().name == "gpu";
+    if args.server.is_confined() && served.iter().any(is_on_gpu) {
+        return Err(Error::call(
+            "the sandbox of serve hides the GPU's driver: add --no-sandbox, or choose another backend",
+        ));
+    }
     // Before this process gives up what that one needs.
     let store = args.model_folder.as_ref().zip(args.allow_pull);
     let store = store.map(|(folder, cap)| ModelStore::start(folder, cap)).transpose()?;

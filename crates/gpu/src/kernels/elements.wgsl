@@ -31,7 +31,8 @@ fn mixed(row: u32, column: u32) -> f32 {
 
 fn xielu(x: f32) -> f32 {
     var curve = 0.0;
-    if x > 0.0 {
+    // By its bits, as a device may compare subnormal numbers as zero, where the curve has a step.
+    if bitcast<i32>(x) > 0 {
         curve = p.p0 * x * x;
     } else {
         let e = min(x, p.p3);
