@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_crate_that_is_not_in_the_table_is_a_fault() {
-        assert_eq!(places(edges, &[("crates/gpu/Cargo.toml", "")]), ["crates/gpu/Cargo.toml:1"]);
+        assert_eq!(places(edges, &[("crates/abacus/Cargo.toml", "")]), ["crates/abacus/Cargo.toml:1"]);
     }
 
     #[test]
