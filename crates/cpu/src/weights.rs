@@ -227,10 +227,12 @@ impl CpuWeights {
     /// # Errors
     /// If one could not be read, or a file was changed.
     pub(crate) fn finish_rows(&self) -> Result<(), Error> {
-        self.tensors.iter().try_for_each(|tensor| match tensor {
+        let finished = self.tensors.iter().map(|tensor| match tensor {
             LoadedWeight::InFile(table) => table.finish(),
             LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => Ok(()),
-        })
+        });
+        // All of them forget their errors, so that the next step begins without one.
+        finished.fold(Ok(()), Result::and)
     }
 
     /// The matrices of all experts.

@@ -84,7 +84,7 @@ impl DraftPlan {
 
     fn weight_bytes(&self) -> u64 {
         match self {
-            DraftPlan::Model(plan) => weight_bytes(&plan.graph),
+            DraftPlan::Model(plan) => plan.read_bytes(),
             DraftPlan::Mtp(plan) => weight_bytes(plan.graph()).saturating_sub(plan.memory().host.in_file),
         }
     }
@@ -520,7 +520,7 @@ impl Plan {
     fn load_draft(self, callback: &ProgressCallback, main: u64, total: u64) -> Result<DraftSource> {
         let (limits, control) = (self.limits(), Arc::clone(self.services.control()));
         // Decode reads all weights, so its time is in proportion to their bytes.
-        let relative_cost = weight_bytes(&self.graph) as f32 / main.max(1) as f32;
+        let relative_cost = self.read_bytes() as f32 / main.max(1) as f32;
         let name = draft_name(&self.model);
         if relative_cost > MAX_USEFUL_COST {
             control.note(format!(
