@@ -103,7 +103,9 @@ fn publish(folder: &Path, name: &str, pulled: &Pulled) -> Result<()> {
 fn parts_of(first: &Path) -> Vec<PathBuf> {
     let file = first.file_name().and_then(|file| file.to_str()).unwrap_or_default();
     let Some((stem, count)) = file.split_once("-00001-of-") else { return vec![first.to_owned()] };
-    let parts: u32 = count.trim_end_matches(".gguf").parse().unwrap_or(1);
+    // Five digits, as the names of parts have: another name is that of one file.
+    let digits = count.strip_suffix(".gguf").filter(|digits| digits.len() == 5);
+    let parts: u32 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(1);
     (1..=parts).map(|number| first.with_file_name(format!("{stem}-{number:05}-of-{count}"))).collect()
 }
 
