@@ -124,6 +124,10 @@ pub fn copy(folder: &Path, source: &str, destination: &str) -> Result<()> {
     if entries_of(folder, destination).is_ok() {
         return Err(refused(format!("there is a model {} already: delete it first", quote(destination))));
     }
+    let own = [folder.join(destination), folder.join(format!("{destination}.gguf"))];
+    if let Some(taken) = own.iter().find(|path| path.symlink_metadata().is_ok()) {
+        return Err(refused(format!("{} is there already: choose another name", taken.display())));
+    }
     let first = &entries[0];
     let status = fs::symlink_metadata(first).map_err(|error| failed(first, "be read", &error))?;
     if status.is_symlink() {
@@ -165,6 +169,14 @@ pub fn add_folder(folder: &Path, name: &str, files: &[(String, PathBuf)]) -> Res
         link(path, &draft.join(name))?;
     }
     if target.symlink_metadata().is_ok() {
+        // A folder of an organization, or a file of the operator, stays.
+        if !target.join("config.json").is_file() {
+            let _ = remove_entry(&draft);
+            return Err(refused(format!(
+                "{} is there already and is no model: choose another name",
+                target.display()
+            )));
+        }
         remove_entry(&target).map_err(|error| failed(&target, "be replaced", &error))?;
     }
     fs::rename(&draft, &target).map_err(|error| failed(&target, "be written", &error))
@@ -197,8 +209,8 @@ fn target(folder: &Path, name: &str, ending: &str) -> Result<PathBuf> {
     if let Some((organization, _)) = name.split_once('/') {
         let owner = folder.join(organization);
         match fs::symlink_metadata(&owner) {
-            Ok(status) if status.is_dir() => {}
-            Ok(_) => return Err(refused(format!("{} is no folder", owner.display()))),
+            Ok(status) if status.is_dir() && !owner.join("config.json").exists() => {}
+            Ok(_) => return Err(refused(format!("{} is no folder of an organization", owner.display()))),
             Err(_) => create(&owner)?,
         }
     }
