@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 12;
 pub(crate) struct TablesInFile(BTreeMap<String, Arc<dyn RowSource>>);
 
 impl TablesInFile {
-    /// The tables of which the graph reads rows only, and which `services` lets stay in their file.
+    /// The tables that `services` lets stay in their file, because the graph only reads rows of them.
     pub fn of(graph: &Graph, services: Option<&dyn Services>) -> TablesInFile {
         let Some(services) = services else { return TablesInFile::default() };
         let table = |(id, value): (ValueId, &Value)| {

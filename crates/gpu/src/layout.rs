@@ -31,7 +31,7 @@ pub(crate) enum CodeKind {
     BF16,
     /// Four bits, as they are.
     Four,
-    /// Four bits, of which 8 is taken away.
+    /// Four bits, minus 8.
     FourLess8,
     /// Four bits that stand for a level of IQ4_NL.
     Iq4,

@@ -54,7 +54,7 @@ impl MatrixShape {
         u64::try_from(all).ok()
     }
 
-    /// The bands of each piece, of which no binding exceeds `limit` bytes. Pieces of several matrices have whole ones.
+    /// The bands of each piece. No binding of a piece exceeds `limit` bytes, and pieces of several matrices have whole ones.
     /// `None` if a band, or one of several matrices, exceeds the limit.
     pub fn pieces(&self, limit: u64) -> Option<Vec<Range<usize>>> {
         let of_band = self.band_bytes().into_iter().max().unwrap_or(0).max(1) as u64;

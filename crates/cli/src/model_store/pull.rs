@@ -99,7 +99,7 @@ fn publish(folder: &Path, name: &str, pulled: &Pulled) -> Result<()> {
     }
 }
 
-/// All parts of a GGUF file, of which this is the first.
+/// All parts of the GGUF file whose first part this is.
 fn parts_of(first: &Path) -> Vec<PathBuf> {
     let file = first.file_name().and_then(|file| file.to_str()).unwrap_or_default();
     let Some((stem, count)) = file.split_once("-00001-of-") else { return vec![first.to_owned()] };
