@@ -13,6 +13,7 @@ use girih::{Error, ErrorKind, Result};
 use girih_serve::{ChangeEvent, ChangeListener, ModelChange, ModelChanger};
 
 use super::message::{ChangeReport, Order, read_line, write_line};
+use super::place;
 use super::worker;
 
 /// The process that changes the models of a folder; it ends with this one.
@@ -86,6 +87,12 @@ impl ModelStore {
 
 impl ModelChanger for ModelStore {
     fn begin(&self, change: ModelChange, listener: ChangeListener) -> Result<Box<dyn Any + Send>> {
+        // A longer order would be cut, which ends the process.
+        let names = match &change {
+            ModelChange::Pull { model } | ModelChange::Delete { model } => vec![model],
+            ModelChange::Copy { source, destination } => vec![source, destination],
+        };
+        names.into_iter().try_for_each(|name| place::check_length(name))?;
         self.start_reading()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if !self.listeners.add(number, listener) {

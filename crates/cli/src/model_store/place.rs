@@ -42,6 +42,20 @@ pub fn check_name(name: &str) -> Result<()> {
     )))
 }
 
+/// Checks the length of a name, of a model that may be there.
+///
+/// # Errors
+/// When it is too long.
+pub fn check_length(name: &str) -> Result<()> {
+    match name.len() > NAME_BYTES {
+        true => Err(refused(format!(
+            "a name of {} bytes is no name of a model; it has at most {NAME_BYTES}",
+            name.len()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The bytes that the files of a folder take on disk, each once.
 ///
 /// # Errors
@@ -264,6 +278,7 @@ mod tests {
             assert!(check_name(name).is_err(), "{name}");
         }
         assert!(check_name(&"a".repeat(201)).is_err());
+        assert!(check_length(&"a".repeat(201)).is_err() && check_length(&"a".repeat(200)).is_ok());
     }
 
     #[test]
@@ -289,6 +304,12 @@ mod tests {
         // The folders are new, but no bytes.
         assert!(used_bytes(&models).unwrap() < used + 20_000);
         assert!(copy(&models, "tom", "a").unwrap_err().to_string().contains("already"));
+        // A folder of an organization, a file that is no model, and the inside of a model stay.
+        fs::write(models.join("girih.toml"), "").unwrap();
+        for taken in ["org", "girih.toml", "tom/b"] {
+            assert!(copy(&models, "tom", taken).is_err(), "{taken}");
+        }
+        assert!(models.join("org/lily").is_dir() && models.join("girih.toml").is_file());
         assert!(copy(&models, "tom", "../tom").is_err() && copy(&models, "nobody", "b").is_err());
         remove(&models, "a").unwrap();
         remove(&models, "org/lily").unwrap();
