@@ -133,6 +133,11 @@ fn infill_has_the_prompt_and_the_reply_of_llama_server() {
     };
     let cut = with("response_fields", json!(["content", "timings/predicted_n", "nothing"])).json();
     assert_eq!(cut, json!({"content": text, "timings/predicted_n": 11}));
+    let mut both = body.clone();
+    both["stream"] = json!(true);
+    both["response_fields"] = json!(["content"]);
+    let refused = refusal(&post(address, "/infill", &both));
+    assert_eq!(refused, (400, "unsupported_parameter".to_owned(), "response_fields".to_owned()));
     let warm = with("n_predict", json!(0)).json();
     assert_eq!((&warm["content"], &warm["tokens_predicted"]), (&json!(""), &json!(0)));
     let stream = with("stream", json!(true)).body;

@@ -25,7 +25,7 @@ use crate::state::ServerState;
 /// The maximum number of other files.
 const MAX_FILES: usize = 256;
 
-/// The maximum number of fields that a reply is cut to, and of bytes of their names.
+/// The maximum number of fields that a reply is cut to.
 const MAX_FIELDS: usize = 64;
 
 /// What editors ask for when they complete code, to get a shorter reply in time. A longer one is as useful to them.
@@ -141,6 +141,10 @@ impl InfillRequest {
                 let message = format!("{param} has {count} items; the maximum is {max}");
                 return Err(ApiError::invalid(param, message));
             }
+        }
+        if self.stream == Some(true) && self.response_fields.is_some() {
+            let message = "the pieces of a stream are not cut to response_fields; omit it, or stream";
+            return Err(ApiError::unsupported("response_fields", message));
         }
         let file = |file: &InfillFileBody| InfillFile {
             name: file.filename.clone().unwrap_or_else(|| "tmp".to_owned()),
