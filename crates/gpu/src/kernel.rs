@@ -187,7 +187,7 @@ fn gemv(layout: BandLayout, rows: u32, tuning: KernelTuning, is_of_experts: bool
     );
     let body = include_str!("kernels/gemv.wgsl");
     let parts = [("DECLARE\n", declared), ("SUMS\n", sums), ("PRODUCTS\n", products), ("STORE\n", stored)];
-    filled([head.as_str(), body].concat(), &parts)
+    filled([head.as_str(), include_str!("kernels/product.wgsl"), body].concat(), &parts)
 }
 
 /// The products of a group of columns, `group` groups behind the next one.
@@ -237,5 +237,5 @@ fn gemm(layout: BandLayout, each: u32) -> String {
     let head = format!("const EACH: u32 = {each}u;\n{}", layout.decoder());
     let body = include_str!("kernels/gemm.wgsl");
     let parts = [("DECLARE\n", declared), ("PRODUCTS\n", products), ("SLICE\n", slice), ("STORE\n", stored)];
-    filled([head.as_str(), body].concat(), &parts)
+    filled([head.as_str(), include_str!("kernels/product.wgsl"), body].concat(), &parts)
 }

@@ -55,7 +55,6 @@ fn result(i: u32) -> f32 {
         case 5u: { return activated(p.act, a[row]) * b[i]; }
         case 6u: { return a[i] * b[column]; }
         case 7u: { return xielu(a[i]); }
-        case 8u: { return a[i]; }
         // Two heads, one after the other.
         case 9u: {
             if column < p.other { return a[row * p.other + column]; }
