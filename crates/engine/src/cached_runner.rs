@@ -21,7 +21,7 @@ pub(crate) struct StepTokens<'a> {
     pub sequence: SequenceId,
     /// They follow the tokens that the sequence has run; blocks are reserved for them.
     pub tokens: &'a [u32],
-    /// The given rows and mutual spans among their positions.
+    /// The given rows and mutual spans among their positions, and their adapter.
     pub content: StepContent<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
@@ -142,6 +142,7 @@ impl CachedRunner {
                 let position = self.cache.length(one.sequence);
                 let start = values.push(one.tokens, &[], position, one.content.given.iter().copied());
                 values.push_hidden(one.hidden);
+                values.push_adapter(one.content.adapter, one.tokens.len());
                 let rows = Range32 { start, end: start + one.tokens.len() as u32 };
                 Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.content.spans }
             })

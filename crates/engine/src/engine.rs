@@ -6,7 +6,7 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Range32, Unwatched};
-use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, StateKind, Watch};
+use girih_graph::{BLOCK_POSITIONS, Outputs, Runner, StateKind, Watch};
 
 use crate::cache::{BegunSequence, PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
@@ -21,7 +21,7 @@ use crate::result_rows::ResultRows;
 use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
-    EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result,
+    EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result,
     StepCosts, Stop, TokenRequest,
 };
 
@@ -219,7 +219,7 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn submit_at(&mut self, request: TokenRequest, mut hooks: Hooks, now: Duration) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
-        self.check_given(&request)?;
+        crate::given_inputs::check(&request, self.runner().inputs())?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
             let sentence = "stop strings need text, but this request has no detokenizer: \
                  remove the stop strings or keep the text";
@@ -227,7 +227,8 @@ impl Engine {
         }
         if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
             let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
-            let is_shared = request.given.is_empty() && request.spans.is_empty();
+            let is_shared =
+                request.given.is_empty() && request.spans.is_empty() && request.adapter.is_none();
             hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant, is_shared));
         }
         let id = RequestId(self.next);
@@ -236,28 +237,6 @@ impl Engine {
         self.next += 1;
         self.others.insert(id, live);
         Ok(id)
-    }
-
-    /// Checks that the programs take given rows of these widths.
-    fn check_given(&self, request: &TokenRequest) -> Result<()> {
-        let width = self.runner().inputs().iter().find_map(|input| match input.kind {
-            InputKind::Given { width } => Some(width),
-            _ => None,
-        });
-        if request.given.is_empty() {
-            return Ok(());
-        }
-        let width = width.ok_or_else(|| {
-            refused("the request gives rows, but the loaded programs take tokens only; build the graph with given rows")
-        })?;
-        let need = |rows: &EmbeddedRows| (rows.rows as usize).checked_mul(width);
-        match request.given.iter().find(|rows| need(rows) != Some(rows.values.len())) {
-            None => Ok(()),
-            Some(wrong) => {
-                let (have, count) = (wrong.values.len(), wrong.rows);
-                Err(refused(format!("{have} values were given for {count} rows; a row has {width}")))
-            }
-        }
     }
 
     /// Cancels a request, also between the chunks of its prompt; the next step returns its last
@@ -776,8 +755,4 @@ fn begin(
     live.begin(shared, nearest);
     scheduler.begin(live.id(), shared, live.tokens.len() as u32);
     id
-}
-
-fn refused(sentence: impl Into<String>) -> Error {
-    Error::with_kind(ErrorKind::Refused, sentence)
 }

@@ -42,6 +42,7 @@ mod choose;
 mod draft;
 mod encoder;
 mod engine;
+mod given_inputs;
 mod hooks;
 mod limits;
 mod live_request;

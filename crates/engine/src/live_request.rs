@@ -104,13 +104,14 @@ impl LiveRequest {
         let repetition = request.stop_rules.repetition.map(RepetitionFinder::new);
         let tokens = std::mem::take(&mut request.tokens);
         let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
+        let adapter = request.adapter;
         let mut live = LiveRequest {
             id,
             request,
             context,
             tokens,
             prompt: 0,
-            content: PromptContent::new(given, spans),
+            content: PromptContent::new(given, spans, adapter),
             room: 0,
             hooks,
             allowed: Vec::new(),
@@ -156,7 +157,7 @@ impl LiveRequest {
         &self.content.spans
     }
 
-    /// The given rows and mutual spans among these positions.
+    /// The given rows and mutual spans among these positions, and the adapter.
     pub fn content(&self, positions: Range32) -> StepContent<'_> {
         self.content.part(positions)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum PositionKey {
     /// A token.
     Token(u32),
-    /// A token in a mutual span, or a given row.
+    /// A token in a mutual span, a given row, or the first token of a sequence that uses an adapter.
     Content(Arc<PositionContent>),
 }
 
@@ -21,4 +21,6 @@ pub struct PositionContent {
     pub token: u32,
     /// The index of the position within its mutual span, and the span's length.
     pub span: Option<(u32, u32)>,
+    /// The adapter that the sequence uses, at its first position.
+    pub adapter: Option<u32>,
 }

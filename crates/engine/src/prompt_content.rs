@@ -1,4 +1,4 @@
-//! The given rows and mutual spans of a prompt: which of them a step runs, and what the prefix
+//! The given rows, mutual spans and adapter of a prompt: which of them a step runs, and what the prefix
 //! cache compares instead of tokens.
 
 use std::sync::Arc;
@@ -8,14 +8,15 @@ use girih_graph::backend::{GivenRows, Range32};
 use crate::EmbeddedRows;
 use crate::position_key::{PositionContent, PositionKey};
 
-/// The given rows and mutual spans of a prompt.
+/// The given rows and mutual spans of a prompt, and its adapter.
 #[derive(Debug, Default)]
 pub(crate) struct PromptContent {
     given: Vec<EmbeddedRows>,
     pub spans: Vec<Range32>,
+    adapter: Option<u32>,
 }
 
-/// The given rows and mutual spans among the positions of a step.
+/// The given rows and mutual spans among the positions of a step, and its adapter.
 #[derive(Debug, Default)]
 pub(crate) struct StepContent<'a> {
     prompt: Option<&'a PromptContent>,
@@ -25,14 +26,16 @@ pub(crate) struct StepContent<'a> {
     pub given: Vec<GivenRows<'a>>,
     /// The mutual spans, as positions.
     pub spans: Vec<Range32>,
+    /// The adapter that the rows use.
+    pub adapter: Option<u32>,
     /// The key of the first position, if it is not that of its token.
     pub first_key: Option<PositionKey>,
 }
 
 impl PromptContent {
     /// Returns the content of a prompt, whose parts were checked.
-    pub fn new(given: Vec<EmbeddedRows>, spans: Vec<Range32>) -> PromptContent {
-        PromptContent { given, spans }
+    pub fn new(given: Vec<EmbeddedRows>, spans: Vec<Range32>, adapter: Option<u32>) -> PromptContent {
+        PromptContent { given, spans, adapter }
     }
 
     /// Those among `positions`, which cut no span.
@@ -51,6 +54,7 @@ impl PromptContent {
             start: positions.start,
             given: given.collect(),
             spans: spans.copied().collect(),
+            adapter: self.adapter,
             first_key: None,
         }
     }
@@ -64,12 +68,14 @@ impl PromptContent {
             while spans.next_if(|span| span.end <= position).is_some() {}
             let given = given.peek().filter(|rows| rows.first <= position);
             let span = spans.peek().filter(|span| span.start <= position);
-            match (given, span) {
-                (None, None) => PositionKey::Token(token),
+            let adapter = self.adapter.filter(|_| position == 0);
+            match (given, span, adapter) {
+                (None, None, None) => PositionKey::Token(token),
                 _ => PositionKey::Content(Arc::new(PositionContent {
                     given: given.map(|rows| (rows.content, position - rows.first)),
                     token,
                     span: span.map(|span| (position - span.start, span.end - span.start)),
+                    adapter,
                 })),
             }
         };

@@ -16,6 +16,11 @@ pub(crate) enum InputSource {
     Positions,
     /// Rows that replace the embeddings of tokens.
     Given,
+    /// The adapters of the rows.
+    Adapters {
+        /// The number of adapters beside the model.
+        count: usize,
+    },
     /// Hidden states of another program: these columns of its rows.
     Hidden {
         /// The first column.
@@ -37,6 +42,7 @@ impl InputSource {
             (InputSpec::TOKEN_TYPES, InputKind::Ids { .. }) => Ok(InputSource::TokenTypes),
             (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
+            (InputSpec::ADAPTERS, InputKind::Rows { width }) => Ok(InputSource::Adapters { count: width }),
             (name, _) => {
                 if let Some(width) = input.hidden_width() {
                     let first = columns;
@@ -45,7 +51,7 @@ impl InputSource {
                 }
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
-                     it fills tokens, token types, positions, given rows and hidden states"
+                     it fills tokens, token types, positions, given rows, adapters and hidden states"
                 );
                 Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
@@ -64,6 +70,10 @@ pub(crate) struct InputValues<'a> {
     hidden: Vec<f32>,
     /// The columns of each input of hidden states, if there are several.
     hidden_parts: Vec<Vec<f32>>,
+    /// The adapter of each row.
+    adapters: Vec<Option<u32>>,
+    /// For each row a number of each adapter.
+    chosen: Vec<f32>,
 }
 
 impl<'a> InputValues<'a> {
@@ -92,18 +102,40 @@ impl<'a> InputValues<'a> {
         self.hidden.extend(rows);
     }
 
+    /// Appends the adapter of a sequence's rows.
+    pub fn push_adapter(&mut self, adapter: Option<u32>, rows: usize) {
+        self.adapters.extend(std::iter::repeat_n(adapter, rows));
+    }
+
     /// The inputs that these sources name.
     pub fn inputs(&mut self, sources: &[InputSource]) -> Vec<Input<'_>> {
         self.split_hidden(sources);
+        self.choose_adapters(sources);
         let mut parts = self.hidden_parts.iter();
         let input = |source: &InputSource| match source {
             InputSource::Tokens => Input::Ids(&self.tokens),
             InputSource::TokenTypes => Input::Ids(&self.token_types),
             InputSource::Positions => Input::Ids(&self.positions),
             InputSource::Given => Input::Given(&self.given),
+            InputSource::Adapters { .. } => Input::Rows(&self.chosen),
             InputSource::Hidden { .. } => Input::Rows(parts.next().unwrap_or(&self.hidden)),
         };
         sources.iter().map(input).collect()
+    }
+
+    /// Makes the numbers of each row's adapter.
+    fn choose_adapters(&mut self, sources: &[InputSource]) {
+        let count = sources.iter().find_map(|source| match source {
+            InputSource::Adapters { count } => Some(*count as u32),
+            _ => None,
+        });
+        // A row that names no adapter, as those of encoders, uses none.
+        self.adapters.resize(self.tokens.len(), None);
+        let row = |own: &Option<u32>| {
+            let own = *own;
+            (0..count.unwrap_or(0)).map(move |index| if own == Some(index) { 1.0 } else { 0.0 })
+        };
+        self.chosen = self.adapters.iter().flat_map(row).collect();
     }
 
     /// Splits rows of hidden states for several inputs.

@@ -184,6 +184,16 @@ impl Container {
         self.shards.iter().all(|shard| shard.source.is_at(&shard.path))
     }
 
+    /// This container with only the tensors for which `name` returns a name, under those names. Of several tensors of
+    /// one name, the last one remains.
+    pub fn renamed(mut self, name: impl Fn(&str) -> Option<String>) -> Container {
+        let tensors = std::mem::take(&mut self.tensors).into_iter();
+        self.tensors = tensors.filter_map(|(old, info)| Some((name(&old)?, info))).collect();
+        let unreadable = std::mem::take(&mut self.unreadable).into_iter();
+        self.unreadable = unreadable.filter_map(|(old, tensor)| Some((name(&old)?, tensor))).collect();
+        self
+    }
+
     /// Adds the tensors of one more file.
     pub(crate) fn add(&mut self, shard: Shard, contents: HeaderContents, limits: &FileLimits) -> Result<()> {
         let index = self.shards.len();

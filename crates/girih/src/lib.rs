@@ -118,7 +118,7 @@ pub use girih_words::{BosEos, InfillFile, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
 pub use model_pool::{EngineFaults, LoadedModel, ModelPool};
-pub use open_options::{OpenOptions, SyncProcess, TemplateProcess};
+pub use open_options::{AdapterSource, OpenOptions, SyncProcess, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;
 pub use prompt::Prompt;

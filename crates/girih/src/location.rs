@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 
 use girih_file::{ContainerKind, companions_version};
-#[cfg(not(feature = "hub"))]
-use girih_graph::ErrorKind;
-use girih_graph::{Error, Result};
+use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::ArchOptions;
-use girih_model::{ModelFiles, ModelLimits};
+use girih_model::{AdapterFiles, ModelFiles, ModelLimits};
 use girih_words::{TextLimits, TextProcessor, Tokenizer};
 
 use crate::builtin::STORIES;
-use crate::open_options::OpenOptions;
+use crate::open_options::{AdapterSource, OpenOptions};
 
 /// Where a model's files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +41,18 @@ impl ModelLocation {
             architectures: options.architectures.clone(),
             allow_keys: options.allow_key.clone(),
         };
-        match self {
-            ModelLocation::BuiltIn => ModelFiles::open_embedded(&STORIES, arch, &ModelLimits::DEFAULT),
-            ModelLocation::Path(path) => ModelFiles::open(path, arch, &ModelLimits::DEFAULT),
+        let limits = &ModelLimits::DEFAULT;
+        let mut files = match self {
+            ModelLocation::BuiltIn => ModelFiles::open_embedded(&STORIES, arch, limits),
+            ModelLocation::Path(path) => ModelFiles::open(path, arch, limits),
+        }?;
+        if !options.adapters.is_empty() {
+            check_names(&options.adapters)?;
+            let open = |adapter: &AdapterSource| AdapterFiles::open(&adapter.path, &files, limits);
+            let adapters = options.adapters.iter().map(open).collect::<Result<_>>()?;
+            files.add_adapters(adapters, limits)?;
         }
+        Ok(files)
     }
 
     /// A text that differs when one of the model's small files does.
@@ -117,4 +123,15 @@ fn find_elsewhere(name: &str, _: &OpenOptions) -> Result<PathBuf> {
         STORIES.name
     );
     Err(Error::with_kind(ErrorKind::NotFound, sentence))
+}
+
+/// Checks that adapters have names by which requests can choose.
+fn check_names(adapters: &[AdapterSource]) -> Result<()> {
+    for (index, AdapterSource { name, .. }) in adapters.iter().enumerate() {
+        if name.is_empty() || adapters[..index].iter().any(|other| other.name == *name) {
+            let sentence = format!("the name '{name}' was given to two adapters, or is empty; each needs one of its own");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    Ok(())
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use girih_engine::Sampling;
-use girih_graph::{Error, Result};
-use girih_model::ModelFiles;
+use girih_graph::{Error, ErrorKind, Result};
+use girih_model::{AdapterFiles, ModelFiles};
 use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
@@ -101,6 +101,7 @@ impl Model {
         let OpenedModel { name, location, open_options, files, companions, .. } = &*self.0;
         ModelLocation::find(name, open_options).is_ok_and(|found| found == *location)
             && files.weights.container().is_current()
+            && files.adapters().iter().all(AdapterFiles::is_current)
             && location.companions_version() == *companions
     }
 
@@ -129,6 +130,29 @@ impl Model {
     /// ```
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// The names of the adapters beside it.
+    ///
+    /// ```
+    /// assert_eq!(girih::Model::open("stories260k")?.adapters().count(), 0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn adapters(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.open_options.adapters.iter().map(|adapter| adapter.name.as_str())
+    }
+
+    /// The index of the adapter with this name.
+    pub(crate) fn adapter_index(&self, name: &str) -> Result<u32> {
+        let index = self.adapters().position(|own| own == name);
+        index.map(|index| index as u32).ok_or_else(|| {
+            let own: Vec<&str> = self.adapters().collect();
+            let has = match &own[..] {
+                [] => "the model was opened with none".to_owned(),
+                own => format!("the model has {}", own.join(", ")),
+            };
+            Error::with_kind(ErrorKind::NotFound, format!("there is no adapter '{name}'; {has}"))
+        })
     }
 
     /// Its facts and its weights.

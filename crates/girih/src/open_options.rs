@@ -70,6 +70,19 @@ pub struct OpenOptions {
     /// See [`OpenOptions::architecture`].
     #[doc(hidden)]
     pub architectures: Vec<Arch>,
+    /// Adapters (LoRA) beside the model, from which each request may choose one
+    /// ([`Request::adapter`](crate::Request::adapter)): folders of PEFT, or GGUF files.
+    ///
+    /// ```no_run
+    /// use girih::{AdapterSource, Model, OpenOptions, Request};
+    ///
+    /// let poet = AdapterSource { name: "poet".into(), path: "adapters/poet".into() };
+    /// let options = OpenOptions { adapters: vec![poet], ..Default::default() };
+    /// let session = Model::open_with("Qwen/Qwen3-0.6B", &options)?.start()?;
+    /// let reply = session.generate(Request::new("Once upon a time").adapter("poet"))?.text()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub adapters: Vec<AdapterSource>,
     /// Keys of a model that girih ignores, although they may change its numbers: paths in
     /// `config.json` with dots between the levels, or keys of a GGUF. Without them, a model with
     /// a key that girih does not know is refused.
@@ -100,6 +113,7 @@ impl Default for OpenOptions {
             chat_template: None,
             reply_style: None,
             architectures: Vec::new(),
+            adapters: Vec::new(),
             allow_key: Vec::new(),
             #[cfg(feature = "hub")]
             hub: Err(Error::with_kind(
@@ -108,6 +122,30 @@ impl Default for OpenOptions {
             )),
         }
     }
+}
+
+/// An adapter of a model, and the name by which requests choose it.
+///
+/// ```
+/// let poet = girih::AdapterSource { name: "poet".into(), path: "adapters/poet".into() };
+/// # let _ = poet;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterSource {
+    /// The name; those of a model differ.
+    ///
+    /// ```
+    /// let poet = girih::AdapterSource { name: "poet".into(), path: "adapters/poet".into() };
+    /// assert_eq!(poet.name, "poet");
+    /// ```
+    pub name: String,
+    /// A folder with `adapter_config.json` and `adapter_model.safetensors`, or a GGUF file.
+    ///
+    /// ```
+    /// let poet = girih::AdapterSource { name: "poet".into(), path: "poet.gguf".into() };
+    /// assert_eq!(poet.path.extension().unwrap(), "gguf");
+    /// ```
+    pub path: PathBuf,
 }
 
 /// The process in which chat templates run. A template is a program that comes with a model.

@@ -38,6 +38,7 @@ const MAX_REPLIES: u32 = 128;
 /// ```
 pub struct Request {
     prompt: Prompt,
+    adapter: Option<String>,
     logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
@@ -98,6 +99,7 @@ impl Request {
     pub fn new(prompt: impl Into<Prompt>) -> Request {
         Request {
             prompt: prompt.into(),
+            adapter: None,
             logits: false,
             sampling: None,
             max_tokens: None,
@@ -124,6 +126,17 @@ impl Request {
             priority: Priority::default(),
             time_limits: TimeLimits::default(),
         }
+    }
+
+    /// Chooses one of the adapters with which the model was opened
+    /// ([`OpenOptions::adapters`](crate::OpenOptions::adapters)). By default the model runs without one.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").adapter("poet");
+    /// ```
+    #[must_use]
+    pub fn adapter(self, name: impl Into<String>) -> Request {
+        Request { adapter: Some(name.into()), ..self }
     }
 
     /// Sets how tokens are chosen. By default as the model's `generation_config.json` says, else
@@ -634,7 +647,7 @@ impl Request {
         let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
         let Request { stops, stop_rules, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
-        let Request { tenant, priority, time_limits, .. } = self;
+        let Request { tenant, priority, time_limits, adapter, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -652,8 +665,10 @@ impl Request {
         let max_new = max_tokens.unwrap_or(default);
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
+        let adapter = adapter.map(|name| model.adapter_index(&name)).transpose()?;
         let request = TokenRequest {
             tokens,
+            adapter,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
             max_new: (!fills_context).then_some(max_new),

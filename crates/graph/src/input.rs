@@ -64,6 +64,10 @@ impl InputSpec {
     /// takes the place of the last one.
     pub const OWN_HIDDEN: &'static str = "hidden.own";
 
+    /// The name of the input of adapters: for each row one number of each adapter, 1 for the one that the row uses and 0
+    /// for others.
+    pub const ADAPTERS: &'static str = "adapters";
+
     /// The width of the input if it takes hidden states: that of this name, or one whose name begins with it and a dot.
     pub fn hidden_width(&self) -> Option<usize> {
         let rest = self.name.strip_prefix(InputSpec::HIDDEN)?;

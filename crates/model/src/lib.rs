@@ -2,6 +2,9 @@
 //! no code for text, networks or devices, and does no arithmetic on activations.
 #![forbid(unsafe_code)]
 
+mod adapter;
+mod adapter_config;
+mod adapter_stack;
 pub mod arch;
 mod assemble;
 mod assistant_files;
@@ -25,6 +28,7 @@ mod tensor_rows;
 mod weight_bytes;
 mod weights;
 
+pub use adapter::AdapterFiles;
 pub use assemble::{GraphOptions, layer_output};
 pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;

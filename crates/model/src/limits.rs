@@ -14,6 +14,10 @@ pub struct ModelLimits {
     pub head_size: usize,
     /// The experts of a layer.
     pub experts: usize,
+    /// The rank of an adapter's matrices.
+    pub adapter_rank: usize,
+    /// The adapters beside one model.
+    pub adapters: usize,
 }
 
 impl ModelLimits {
@@ -23,6 +27,8 @@ impl ModelLimits {
         layers: 10_000,
         head_size: 4_096,
         experts: 4_096,
+        adapter_rank: 1_024,
+        adapters: 64,
     };
 }
 

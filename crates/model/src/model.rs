@@ -1,12 +1,16 @@
 //! Opens a model on disk: container, facts and weights.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use girih_file::{Container, ContainerKind, read_required, shorten_parse};
-use girih_graph::{Graph, Key};
+use girih_graph::{Graph, Key, OutputKind};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
+use crate::adapter::{AdapterFiles, refused};
+use crate::adapter_stack::{AdapterStack, lora_name};
 use crate::arch::{self, Arch, ArchOptions, Facts, HiddenState, ModelConfig, Suggestion};
 use crate::assemble::{self, GraphOptions};
 use crate::draft_files::DraftFiles;
@@ -31,6 +35,7 @@ pub struct ModelFiles {
     /// Where it was opened; `None` if it is part of the program.
     path: Option<PathBuf>,
     embedded: Option<Embedded>,
+    adapters: Arc<[AdapterFiles]>,
 }
 
 impl ModelFiles {
@@ -69,6 +74,7 @@ impl ModelFiles {
             folder: folder.to_owned(),
             path: Some(path.to_owned()),
             embedded: None,
+            adapters: Arc::default(),
         })
     }
 
@@ -88,6 +94,38 @@ impl ModelFiles {
             ContainerKind::Safetensors => Some(read_json(&self.folder, "config.json", limits)?),
         };
         DraftFiles::open(container, config.as_ref(), (&self.arch, self.facts.layers.len()), limits)
+    }
+
+    /// Puts adapters beside the model, for which it has none yet. Its graphs then have the input
+    /// [`InputSpec::ADAPTERS`](girih_graph::InputSpec::ADAPTERS), a number for each adapter.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when there are too many, or one changes a weight that girih cannot adapt; others when the
+    /// matrices of one have other shapes than the model needs.
+    pub fn add_adapters(&mut self, adapters: Vec<AdapterFiles>, limits: &ModelLimits) -> Result<()> {
+        if adapters.len() > limits.adapters {
+            let sentence = format!("{} adapters were given; at most {} are possible", adapters.len(), limits.adapters);
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let adapters: Arc<[AdapterFiles]> = adapters.into();
+        let names: BTreeSet<&str> = adapters.iter().flat_map(AdapterFiles::weights).collect();
+        let mut stacks = Vec::with_capacity(2 * names.len());
+        for name in names {
+            let Some((_, shape)) = self.weights.info(name) else {
+                return Err(refused(format!("an adapter changes '{name}', which the model does not have")));
+            };
+            let [a, b] = AdapterStack::both(&adapters, name, [shape.rows(), shape.columns()])?;
+            stacks.extend([(lora_name(name, "a"), a), (lora_name(name, "b"), b)]);
+        }
+        self.weights.add(stacks, adapters.len());
+        self.adapters = adapters;
+        let key = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Hidden };
+        self.graph(key, DType::F32).map(|_| ())
+    }
+
+    /// The adapters beside the model, in the order of the input's numbers.
+    pub fn adapters(&self) -> &[AdapterFiles] {
+        &self.adapters
     }
 
     /// The name of the value of the model's graph with [`GraphOptions::hidden_rows`] that holds these hidden states.
@@ -125,7 +163,8 @@ impl ModelFiles {
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
         let (folder, path, embedded) = (PathBuf::from(files.name), None, Some(*files));
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, path, embedded })
+        let adapters = Arc::default();
+        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, path, embedded, adapters })
     }
 
     /// The description of the model's architecture.

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
 use girih_graph::backend::RowSource;
-use girih_tensor::{DType, Error, Result, Shape};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
+use crate::adapter_stack::AdapterStack;
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight, pattern};
 use crate::arch::{AttentionFacts, Facts, ONE};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
+use crate::model::ModelFiles;
 use crate::one_position::{self, OnePosition};
 use crate::row_cut::RowCut;
 use crate::rows_part::{FileRows, RowsPart, read_parts};
@@ -40,6 +42,8 @@ const ORDER_VERSION: u32 = 1;
 pub struct ModelWeights {
     container: Arc<Container>,
     entries: BTreeMap<String, WeightEntry>,
+    /// The number of adapters beside the model.
+    adapters: usize,
 }
 
 /// The source of one weight.
@@ -57,6 +61,17 @@ enum WeightEntry {
     Computed(Vec<f32>),
     /// The matrices that rotate heads by one position.
     OnePosition(OnePosition),
+    /// One of the two matrices of each adapter.
+    OfAdapters(AdapterStack),
+}
+
+/// What the tensors of a container are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tensors {
+    /// Those of a model: the architecture describes all, and each weight has one.
+    OfModel,
+    /// Matrices with the rows of some of a model's.
+    OfAdapter,
 }
 
 /// The transform from a stored tensor to girih's.
@@ -83,6 +98,28 @@ impl ModelWeights {
     /// When a tensor is missing, or the container has one that the architecture
     /// does not describe.
     pub(crate) fn resolve(arch: &Arch, container: Container, kinds: &[&str]) -> Result<ModelWeights> {
+        ModelWeights::resolve_as(Tensors::OfModel, arch, container, kinds)
+    }
+
+    /// The matrices of an adapter of `model` under the names of the weights that they change; each has the rows of that
+    /// weight, in girih's order.
+    ///
+    /// # Errors
+    /// When one belongs to no weight of the model, or to one that girih does not make of rows of a tensor.
+    pub(crate) fn of_adapter(model: &ModelFiles, container: Container) -> Result<ModelWeights> {
+        let (arch, facts) = (model.arch(), &model.facts);
+        let kinds: Vec<&str> = facts.layers.iter().map(|layer| layer.kind.as_str()).collect();
+        let mut weights = ModelWeights::resolve_as(Tensors::OfAdapter, arch, container, &kinds)?;
+        weights.rearrange(arch, facts)?;
+        Ok(weights)
+    }
+
+    fn resolve_as(
+        tensors_are: Tensors,
+        arch: &Arch,
+        container: Container,
+        kinds: &[&str],
+    ) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
         let unused = NamePatterns::unused(arch, &container, kinds.len())?;
@@ -121,6 +158,15 @@ impl ModelWeights {
                 let found =
                     tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
                 let found: Vec<(&String, &TensorInfo)> = found.collect();
+                if tensors_are == Tensors::OfAdapter
+                    && !found.is_empty()
+                    && !weight.is_of_rows(container.kind(), part)
+                {
+                    return Err(Error::with_kind(
+                        ErrorKind::Refused,
+                        format!("changes {}, which girih cannot adapt in this architecture", quote(&tensor)),
+                    ));
+                }
                 if let (Some(TensorPart::Experts(part)), [(tensor, info)]) = (part, &found[..]) {
                     let (rows, scales) = ExpertRows::of(&container, tensor, info, part)?;
                     known.extend(scales);
@@ -128,7 +174,7 @@ impl ModelWeights {
                 } else if !found.is_empty() {
                     let is_stack = tensor.contains(EXPERT);
                     entries.insert(name, entry(&found, part, is_stack)?);
-                } else if !weight.optional {
+                } else if !weight.optional && tensors_are == Tensors::OfModel {
                     missing.push(tensor.clone());
                 }
                 known.extend(tensors);
@@ -139,12 +185,18 @@ impl ModelWeights {
         let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
-        Ok(ModelWeights { container: Arc::new(container), entries })
+        Ok(ModelWeights { container: Arc::new(container), entries, adapters: 0 })
     }
 
     /// Sets the transforms, which depend on the facts' heads, and adds the
     /// computed weights.
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
+        self.rearrange(arch, facts)?;
+        self.compute(facts)
+    }
+
+    /// Sets the transforms, which depend on the facts' heads.
+    fn rearrange(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
                 ContainerKind::Safetensors => weight.hf_as,
@@ -191,6 +243,11 @@ impl ModelWeights {
                 self.reorder(&name, order)?;
             }
         }
+        Ok(())
+    }
+
+    /// Adds the computed weights.
+    fn compute(&mut self, facts: &Facts) -> Result<()> {
         self.lengthen_tables(facts)?;
         if facts.streams.is_some() {
             self.entries.insert(ONE.to_owned(), WeightEntry::Computed(vec![1.0]));
@@ -319,7 +376,9 @@ impl ModelWeights {
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_)) | None => return Ok(()),
+            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_)) | None => {
+                return Ok(());
+            }
         };
         check_order(tensor, info, new)?;
         *order = match new {
@@ -380,6 +439,28 @@ impl ModelWeights {
             WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
             WeightEntry::OnePosition(turn) => Some((DType::F32, turn.shape)),
+            WeightEntry::OfAdapters(stack) => Some((stack.dtype, stack.shape)),
+        }
+    }
+
+    /// Adds the matrices of this number of adapters, which are weights of their own.
+    pub(crate) fn add(&mut self, stacks: Vec<(String, AdapterStack)>, adapters: usize) {
+        self.adapters = adapters;
+        self.entries.extend(stacks.into_iter().map(|(name, stack)| (name, WeightEntry::OfAdapters(stack))));
+    }
+
+    /// The number of adapters beside the model.
+    pub(crate) fn adapter_count(&self) -> usize {
+        self.adapters
+    }
+
+    /// The name of the container's tensor that holds a weight, alone or among others.
+    pub(crate) fn tensor_of(&self, name: &str) -> Option<&str> {
+        match self.entries.get(name)? {
+            WeightEntry::Stored { tensor, .. } | WeightEntry::TransposedHeads { tensor, .. } => Some(tensor),
+            WeightEntry::Assembled { parts, .. } => Some(&parts.first()?.tensor),
+            WeightEntry::OfExperts(rows) => Some(&rows.tensor),
+            WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_) => None,
         }
     }
 
@@ -402,7 +483,8 @@ impl ModelWeights {
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
             | WeightEntry::Computed(_)
-            | WeightEntry::OnePosition(_) => None,
+            | WeightEntry::OnePosition(_)
+            | WeightEntry::OfAdapters(_) => None,
         }
     }
 
@@ -458,6 +540,7 @@ impl ModelWeights {
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
             WeightEntry::OnePosition(turn) => copy(&turn.numbers(), offset, into),
+            WeightEntry::OfAdapters(stack) => stack.read(offset, into),
         }
     }
 
@@ -545,7 +628,13 @@ impl WeightSource for ModelWeights {
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        self.container.check_unchanged()
+        self.container.check_unchanged()?;
+        let stacks = self.entries.values().filter_map(|entry| match entry {
+            WeightEntry::OfAdapters(stack) => Some(stack),
+            _ => None,
+        });
+        // Every stack is of the same adapters.
+        stacks.take(1).try_for_each(AdapterStack::check_unchanged)
     }
 }
 

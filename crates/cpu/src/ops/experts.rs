@@ -12,7 +12,7 @@
 //! with one row. So it depends neither on the other rows, nor on threads. Bytes moved: the bands of the
 //! chosen experts, once for each step of few rows.
 
-use girih_graph::{GateRule, Graph, Op, ValueId, Weighed};
+use girih_graph::{GateRule, Graph, Op, Role, ValueId, Weighed};
 use girih_tensor::DType;
 
 use super::executor::Executor;
@@ -44,7 +44,7 @@ pub(crate) struct ExpertMatrices {
 struct BoundExperts {
     gate_rule: GateRule,
     weighed: Weighed,
-    /// The largest number of experts of a row.
+    /// The largest number of experts of a row for which there is room.
     used: usize,
     x: ValueId,
     weights: ValueId,
@@ -107,13 +107,13 @@ pub(crate) fn bind(
     }) {
         return Err(format!("experts are stored as {dtype}, whose blocks have several rows"));
     }
-    if !chooses_at_most(graph, weights, used) {
-        return Err(format!("its weights are no choice of {used} experts by 'route'"));
-    }
     let inner_kind = ActivationKind::of_weight(graph, down, rule);
     let (rows, width) = (graph.value(x).shape.rows(), graph.value(x).shape.columns());
     let &[experts, inner, _] = graph.value(up).shape.extents() else {
         return Err("its matrices have no three dimensions".to_owned());
+    };
+    let Some(used) = most_chosen(graph, weights, used, experts) else {
+        return Err(format!("its weights are no choice of {used} experts by 'route'"));
     };
     let slots = rows * used;
     let terms = kind.terms().max(inner_kind.terms());
@@ -126,15 +126,19 @@ pub(crate) fn bind(
     Ok(BoundOp { scratch, ..BoundOp::new(move |step| node.run(step)) })
 }
 
-/// Whether a value is the choice of at most this number of experts, or some rows of one.
-fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
+/// The largest number of the `experts` that a row of a value may choose, if that is at most `max`. A step may bring any
+/// weights, so an input has room for all.
+fn most_chosen(graph: &Graph, mut weights: ValueId, max: usize, experts: usize) -> Option<usize> {
     loop {
-        let node = graph.nodes.iter().find(|node| node.output == weights);
-        match node.map(|node| (node.op, &node.inputs)) {
-            Some((Op::Route { used, .. }, _)) => return used as usize <= max,
+        if graph.value(weights).role == Role::Input {
+            return Some(experts);
+        }
+        let node = graph.nodes.iter().find(|node| node.output == weights)?;
+        match node.op {
+            Op::Route { used, .. } => return (used as usize <= max).then_some(max),
             // All of them keep zeros.
-            Some((Op::Gather | Op::Reshape | Op::ScaleColumns, inputs)) => weights = inputs[0],
-            _ => return false,
+            Op::Gather | Op::Reshape | Op::ScaleColumns => weights = node.inputs[0],
+            _ => return None,
         }
     }
 }

@@ -369,7 +369,8 @@ impl MtpOwner {
             before = first;
         }
         let token = tokens[first as usize + 1];
-        PositionKey::Content(Arc::new(PositionContent { given: Some((digest, before)), token, span: None }))
+        let given = Some((digest, before));
+        PositionKey::Content(Arc::new(PositionContent { given, token, span: None, adapter: None }))
     }
 }
 

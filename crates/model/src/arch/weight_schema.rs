@@ -1,9 +1,11 @@
 //! Schemas of weights: where each lies in a model's files, and how it is stored there.
 
+use girih_file::ContainerKind;
 use serde::Deserialize;
 
 use super::delta_schema::DeltaPart;
 use super::ffn_schema::FfnKind;
+use super::schema::EXPERT;
 use super::ssm_schema::SsmPart;
 
 /// One weight and its names.
@@ -195,6 +197,46 @@ impl Weight {
     /// Whether layers of a kind have it.
     pub fn is_of(&self, kind: &str) -> bool {
         self.of.is_empty() || self.of.iter().any(|of| of == kind)
+    }
+
+    /// Whether it is a matrix that consists of whole rows of a tensor of this container, of which `part` says which.
+    pub fn is_of_rows(&self, container: ContainerKind, part: Option<TensorPart>) -> bool {
+        let (tensor, relayout) = match container {
+            ContainerKind::Safetensors => (&self.hf, self.hf_as),
+            ContainerKind::Gguf => (&self.gguf, self.gguf_as),
+        };
+        let is_stack = tensor.as_deref().is_some_and(|tensor| tensor.contains(EXPERT));
+        let keeps_rows = match relayout {
+            None | Some(Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads) => true,
+            Some(
+                Relayout::AddOne
+                | Relayout::Transposed
+                | Relayout::NegativeExp
+                | Relayout::Conv1d
+                | Relayout::Flat,
+            ) => false,
+        };
+        let of_rows = match part {
+            None
+            | Some(
+                TensorPart::Rows(_)
+                | TensorPart::Flat { .. }
+                | TensorPart::Grouped { .. }
+                | TensorPart::Projected { .. }
+                | TensorPart::InHeads { .. }
+                | TensorPart::Delta { .. }
+                | TensorPart::DeltaGrouped { .. }
+                | TensorPart::From { .. },
+            ) => true,
+            Some(
+                TensorPart::Columns { .. }
+                | TensorPart::Experts(_)
+                | TensorPart::Latent { .. }
+                | TensorPart::Convolved { .. }
+                | TensorPart::OfLayers { .. },
+            ) => false,
+        };
+        !is_stack && keeps_rows && of_rows
     }
 }
 

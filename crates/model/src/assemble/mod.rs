@@ -12,11 +12,12 @@ mod mixer;
 mod ssm;
 mod streams;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
+use girih_graph::{Act, Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, Weighed, faults};
 use girih_tensor::{DType, Shape};
 
+use crate::adapter_stack::lora_name;
 use crate::arch::{
     Facts, Ffn, Head, HiddenState, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition,
 };
@@ -117,6 +118,21 @@ pub(crate) trait WeightTypes {
     /// # Errors
     /// When there is no such weight, or its stored shape differs.
     fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType>;
+
+    /// The number of adapters beside the model.
+    fn adapters(&self) -> usize {
+        0
+    }
+
+    /// The format of the matrices that adapters add to a weight, and their rank; `None` if no adapter changes it.
+    fn adapted(&self, _weight: &str) -> Option<(DType, usize)> {
+        None
+    }
+
+    /// The weights that adapters change.
+    fn adapted_weights(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl WeightTypes for ModelWeights {
@@ -132,6 +148,20 @@ impl WeightTypes for ModelWeights {
             )));
         }
         Ok(dtype)
+    }
+
+    fn adapters(&self) -> usize {
+        self.adapter_count()
+    }
+
+    fn adapted(&self, weight: &str) -> Option<(DType, usize)> {
+        let (dtype, shape) = self.info(&lora_name(weight, "a"))?;
+        Some((dtype, shape.extents()[1]))
+    }
+
+    fn adapted_weights(&self) -> Vec<String> {
+        let of = |name: &str| name.strip_suffix(".lora_a").map(str::to_owned);
+        self.names().filter_map(of).collect()
     }
 }
 
@@ -151,6 +181,10 @@ struct Assembly<'a> {
     embedded: Option<[ValueId; 2]>,
     /// Whether the last norm comes before the gather of output rows.
     hidden_rows: bool,
+    /// The input of adapters, if there are some.
+    adapters: Option<ValueId>,
+    /// The linear parts that adapters change.
+    adapted: BTreeSet<String>,
 }
 
 impl<'a> Assembly<'a> {
@@ -165,6 +199,8 @@ impl<'a> Assembly<'a> {
             selection: None,
             embedded: None,
             hidden_rows: options.hidden_rows,
+            adapters: None,
+            adapted: BTreeSet::new(),
         }
     }
 
@@ -179,6 +215,18 @@ impl<'a> Assembly<'a> {
             }
         }
         let out = self.output(x, output)?;
+        let head = (output == OutputKind::Hidden).then_some("head");
+        // A graph may have the first layers only.
+        let layer = |name: &str| name.strip_prefix("layers.")?.split('.').next()?.parse::<usize>().ok();
+        let is_here = |name: &str| layer(name).is_none_or(|layer| layer < self.facts.layers.len());
+        let is_left = |name: &String| {
+            !self.adapted.contains(name) && Some(name.as_str()) != head && is_here(name)
+        };
+        if let Some(name) = self.weights.adapted_weights().into_iter().find(is_left) {
+            let name = &name;
+            let sentence = format!("an adapter changes '{name}.weight', which girih cannot adapt in this architecture");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         let graph = self.graph.finish(out);
         // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
         match faults(&graph).first() {
@@ -207,7 +255,38 @@ impl Assembly<'_> {
         if bias {
             operands.push(self.weight(&format!("{name}.bias"), &[outputs])?);
         }
-        Ok(self.graph.shaped(name, Op::Linear, &operands, &[outputs]))
+        self.adapted_linear((name, name), &operands, [inputs, outputs], self.adapters)
+    }
+
+    /// The linear part `part`, named `name`, and what the adapters add to it: a product with two narrow matrices, which is an
+    /// expert that its row has chosen.
+    fn adapted_linear(
+        &mut self,
+        (part, name): (&str, &str),
+        operands: &[ValueId],
+        [inputs, outputs]: [usize; 2],
+        adapters: Option<ValueId>,
+    ) -> Result<ValueId> {
+        let found = adapters.zip(self.weights.adapted(part));
+        let Some((adapters, (dtype, rank))) = found else {
+            return Ok(self.graph.shaped(name, Op::Linear, operands, &[outputs]));
+        };
+        let count = self.weights.adapters();
+        let mut stack = |side: &str, shape: [usize; 3]| -> Result<ValueId> {
+            Ok(self.graph.weight(&lora_name(part, side), Shape::new(&shape)?, dtype))
+        };
+        let (a, b) = (stack("a", [count, rank, inputs])?, stack("b", [count, outputs, rank])?);
+        let base = self.graph.shaped(&format!("{name}.base"), Op::Linear, operands, &[outputs]);
+        let op = Op::Experts {
+            used: 1,
+            act: Act::Identity,
+            limit: None,
+            offset: None,
+            weighed: Weighed::Results,
+        };
+        let change = self.graph.shaped(&format!("{name}.change"), op, &[operands[0], adapters, a, b], &[outputs]);
+        self.adapted.insert(part.to_owned());
+        Ok(self.graph.same(name, Op::Add, &[base, change]))
     }
 
     /// Root-mean-square norm over the innermost `size` values.
@@ -287,6 +366,9 @@ impl Assembly<'_> {
         self.embedded = Some([tokens, tokens]);
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
         let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
+        if self.weights.adapters() > 0 {
+            self.adapters = Some(self.graph.input(InputSpec::ADAPTERS, &[self.weights.adapters()], DType::F32));
+        }
         // All inputs come before other values, as steps have them.
         let further: Vec<(ValueId, &str, usize)> =
             further.map(|(name, rows)| (self.graph.input(name, &[], DType::I32), name, rows)).collect();
@@ -540,7 +622,14 @@ impl Assembly<'_> {
             1 => &["logits.raw", "logits"],
             _ => &["logits.raw", "logits.scaled", "logits"],
         };
-        let logits = self.graph.shaped(names[0], Op::Linear, &operands, &[sizes.vocabulary]);
+        let adapters = match (self.adapters, head.tied) {
+            (Some(adapters), false) if self.weights.adapted("head").is_some() => {
+                Some(self.graph.gather("head.adapters", adapters))
+            }
+            _ => None,
+        };
+        let sizes = [sizes.width, sizes.vocabulary];
+        let logits = self.adapted_linear(("head", names[0]), &operands, sizes, adapters)?;
         let apply = |logits, (op, name): (Op, &&str)| self.graph.same(name, op, &[logits]);
         Ok(steps.into_iter().flatten().zip(&names[1..]).fold(logits, apply))
     }

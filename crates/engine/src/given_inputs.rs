@@ -1,0 +1,50 @@
+//! Checks what a request brings beside tokens against the inputs of the loaded programs.
+
+use girih_graph::{InputKind, InputSpec};
+
+use crate::{EmbeddedRows, Error, ErrorKind, Result, TokenRequest};
+
+/// Checks that the programs take a request's given rows and its adapter.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::Refused`] when they do not.
+pub(crate) fn check(request: &TokenRequest, inputs: &[InputSpec]) -> Result<()> {
+    check_given(&request.given, inputs)?;
+    let Some(adapter) = request.adapter else { return Ok(()) };
+    let count = inputs.iter().find_map(|input| match input.kind {
+        InputKind::Rows { width } if input.name == InputSpec::ADAPTERS => Some(width),
+        _ => None,
+    });
+    match count.unwrap_or(0) {
+        count if (adapter as usize) < count => Ok(()),
+        count => Err(refused(format!(
+            "the request uses adapter {adapter}, counted from 0, but the model was loaded with {count}"
+        ))),
+    }
+}
+
+/// Checks that the programs take given rows of these widths.
+fn check_given(given: &[EmbeddedRows], inputs: &[InputSpec]) -> Result<()> {
+    let width = inputs.iter().find_map(|input| match input.kind {
+        InputKind::Given { width } => Some(width),
+        _ => None,
+    });
+    if given.is_empty() {
+        return Ok(());
+    }
+    let width = width.ok_or_else(|| {
+        refused("the request gives rows, but the loaded programs take tokens only; build the graph with given rows")
+    })?;
+    let need = |rows: &EmbeddedRows| (rows.rows as usize).checked_mul(width);
+    match given.iter().find(|rows| need(rows) != Some(rows.values.len())) {
+        None => Ok(()),
+        Some(wrong) => {
+            let (have, count) = (wrong.values.len(), wrong.rows);
+            Err(refused(format!("{have} values were given for {count} rows; a row has {width}")))
+        }
+    }
+}
+
+fn refused(sentence: impl Into<String>) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
+}

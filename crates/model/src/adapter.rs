@@ -1,0 +1,210 @@
+//! Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): to the product with a matrix they add that with
+//! `scale · B · A`, where A has few rows and B has few columns.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use girih_file::{Container, ContainerKind, TensorInfo, quote, read_required};
+use girih_graph::WeightSource as _;
+use girih_tensor::{DType, Error, ErrorKind, Result};
+
+use crate::adapter_config::AdapterConfig;
+use crate::limits::ModelLimits;
+use crate::model::{ModelFiles, parse_json};
+use crate::weight_bytes::decode;
+use crate::weights::ModelWeights;
+
+/// The files of an adapter in a folder of PEFT.
+const CONFIG: &str = "adapter_config.json";
+const TENSORS: &str = "adapter_model.safetensors";
+
+/// What PEFT writes before the name of a module.
+const PEFT_PREFIX: &str = "base_model.model.";
+
+/// An opened and checked adapter; its matrices are read on demand.
+#[derive(Debug)]
+pub struct AdapterFiles {
+    /// B of each weight that it changes, in the order of rows that girih's weight has.
+    columns: ModelWeights,
+    /// A of each of them.
+    rows: BTreeMap<String, TensorInfo>,
+    scales: BTreeMap<String, f32>,
+}
+
+/// The matrices of one adapter for one weight.
+pub(crate) struct AdapterPair<'a> {
+    files: &'a AdapterFiles,
+    weight: &'a str,
+    /// A, of the shape `[rank, inputs]`.
+    rows: &'a TensorInfo,
+    /// The format and the shape of B, `[outputs, rank]`.
+    columns: (DType, [usize; 2]),
+    scale: f32,
+}
+
+/// Which of the two matrices a tensor is, and the name of the tensor that both change.
+fn changed(name: &str, kind: ContainerKind) -> Option<(bool, String)> {
+    match kind {
+        ContainerKind::Gguf => {
+            let is_a = name.strip_suffix(".lora_a").map(|weight| (true, weight.to_owned()));
+            is_a.or_else(|| Some((false, name.strip_suffix(".lora_b")?.to_owned())))
+        }
+        ContainerKind::Safetensors => {
+            let name = name.strip_prefix(PEFT_PREFIX)?;
+            let name = name.strip_suffix(".weight")?;
+            // Some programs keep the name that PEFT gives the adapter while it trains.
+            let name = name.strip_suffix(".default").unwrap_or(name);
+            let is_a = name.strip_suffix(".lora_A").map(|module| (true, format!("{module}.weight")));
+            is_a.or_else(|| Some((false, format!("{}.weight", name.strip_suffix(".lora_B")?))))
+        }
+    }
+}
+
+impl AdapterFiles {
+    /// Opens an adapter of `model`: a folder of PEFT or a GGUF. Either suits a model of both formats.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when it changes the model in a way that girih cannot; others when its files
+    /// are malformed or are not those of an adapter of this model.
+    pub fn open(path: &Path, model: &ModelFiles, limits: &ModelLimits) -> Result<AdapterFiles> {
+        AdapterFiles::read(path, model, limits).map_err(|error| error.of(path.display()))
+    }
+
+    fn read(path: &Path, model: &ModelFiles, limits: &ModelLimits) -> Result<AdapterFiles> {
+        let (container, config) = match path.is_dir() {
+            true => {
+                let config = parse_json(&read_required(path, CONFIG, limits.file.json_bytes)?)?;
+                (Container::open(&path.join(TENSORS), &limits.file)?, AdapterConfig::peft(&config)?)
+            }
+            false => {
+                let container = Container::open(path, &limits.file)?;
+                if container.kind() != ContainerKind::Gguf {
+                    let sentence = "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
+                    return Err(Error::new(sentence));
+                }
+                let config = AdapterConfig::gguf(container.metadata(), (&model.facts.name, &model.arch().matches.gguf))?;
+                (container, config)
+            }
+        };
+        let kind = container.kind();
+        let mut rows_of = BTreeMap::new();
+        for name in container.tensors().keys().chain(container.unreadable().keys()) {
+            match changed(name, kind) {
+                None => {
+                    let sentence = format!(
+                        "has the tensor {}, which is no matrix of a low-rank adapter; girih has adapters of these only",
+                        quote(name)
+                    );
+                    return Err(refused(sentence));
+                }
+                Some((true, tensor)) => {
+                    rows_of.insert(tensor, container.tensor(name)?.clone());
+                }
+                Some((false, _)) => {}
+            }
+        }
+        let container = container.renamed(|name| changed(name, kind).filter(|(is_a, _)| !is_a).map(|(_, to)| to));
+        if container.tensors().is_empty() {
+            return Err(Error::new("has no matrices of a low-rank adapter"));
+        }
+        if let Some(name) = rows_of.keys().find(|name| !container.tensors().contains_key(*name)) {
+            return Err(Error::new(format!("changes {} by one matrix; two are needed", quote(name))));
+        }
+        let columns = ModelWeights::of_adapter(model, container)?;
+        let (mut rows, mut scales) = (BTreeMap::new(), BTreeMap::new());
+        for weight in columns.names() {
+            let (Some(tensor), Some((_, shape))) = (columns.tensor_of(weight), columns.info(weight)) else { continue };
+            let a = rows_of.get(tensor);
+            let a = a.ok_or_else(|| {
+                Error::new(format!("changes {} by one matrix; two are needed", quote(tensor)))
+            })?;
+            let (&[rank, _], &[_, same]) = (a.shape.extents(), shape.extents()) else {
+                return Err(refused(format!("changes {}, which is no matrix", quote(tensor))));
+            };
+            if rank != same || rank == 0 || rank > limits.adapter_rank {
+                return Err(Error::new(format!(
+                    "changes {} by matrices of the ranks {rank} and {same}; equal ones from 1 to {} are needed",
+                    quote(tensor),
+                    limits.adapter_rank
+                )));
+            }
+            rows.insert(weight.to_owned(), a.clone());
+            scales.insert(weight.to_owned(), config.scale(tensor, rank));
+        }
+        Ok(AdapterFiles { columns, rows, scales })
+    }
+
+    /// The names of the weights that it changes.
+    pub fn weights(&self) -> impl Iterator<Item = &str> {
+        self.rows.keys().map(String::as_str)
+    }
+
+    /// What identifies its contents, without reading them; `None` for bytes in memory.
+    pub fn identity(&self) -> Option<[u8; 32]> {
+        self.columns.identity()
+    }
+
+    /// Checks that its files have not changed since they were opened.
+    ///
+    /// # Errors
+    /// When one was changed meanwhile.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.columns.container().check_unchanged()
+    }
+
+    /// Whether the paths of its files still lead to them, and none has changed.
+    pub fn is_current(&self) -> bool {
+        self.columns.container().is_current()
+    }
+
+    /// What it adds to a weight of the shape `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// When it is of another shape.
+    pub(crate) fn pair<'a>(&'a self, weight: &'a str, [outputs, inputs]: [usize; 2]) -> Result<Option<AdapterPair<'a>>> {
+        let Some((weight, rows)) = self.rows.get_key_value(weight) else { return Ok(None) };
+        let Some((dtype, shape)) = self.columns.info(weight) else { return Ok(None) };
+        let columns = [shape.rows(), shape.columns()];
+        if rows.shape.columns() != inputs || columns[0] != outputs {
+            return Err(Error::new(format!(
+                "an adapter changes '{weight}' by {} times {}; the model needs {outputs} rows and {inputs} columns",
+                shape, rows.shape
+            )));
+        }
+        Ok(Some(AdapterPair { files: self, weight, rows, columns: (dtype, columns), scale: self.scales[weight] }))
+    }
+}
+
+impl AdapterPair<'_> {
+    pub fn rank(&self) -> usize {
+        self.columns.1[1]
+    }
+
+    /// The narrowest format that holds both matrices, B multiplied by the scale.
+    pub fn dtype(&self) -> DType {
+        let is_exact = self.scale.abs().log2().fract() == 0.0;
+        match (self.rows.dtype, self.columns.0) {
+            (DType::BF16, DType::BF16) if is_exact => DType::BF16,
+            (DType::F16, DType::F16) if self.scale == 1.0 => DType::F16,
+            _ => DType::F32,
+        }
+    }
+
+    /// A, row by row.
+    pub fn a(&self) -> Result<Vec<f32>> {
+        let mut bytes = vec![0; self.rows.bytes as usize];
+        self.files.columns.container().read(self.rows, 0, &mut bytes)?;
+        decode(self.rows.dtype, &self.rows.shape, &bytes)
+    }
+
+    /// `scale · B`, row by row.
+    pub fn scaled_b(&self) -> Result<Vec<f32>> {
+        let mut numbers = self.files.columns.numbers(self.weight)?;
+        numbers.iter_mut().for_each(|number| *number *= self.scale);
+        Ok(numbers)
+    }
+}
+
+pub(crate) fn refused(sentence: String) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
+}
