@@ -35,6 +35,8 @@ token the first of its step's ids, and the mean that of the last hidden states.
 The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
 `--cache` is given: each step then runs all tokens so far, so no bug in a cache can affect the golden file.
 With a cache, large models take far less time, and roundings differ slightly.
+
+With `--adapter`, the model has a LoRA adapter of PEFT, whose matrices have the precision of the model; this needs peft.
 """
 
 import argparse
@@ -169,6 +171,14 @@ def model_class(model: str) -> type:
     return getattr(transformers, transformers.AutoConfig.from_pretrained(model).architectures[0])
 
 
+def with_adapter(model: torch.nn.Module, folder: str) -> torch.nn.Module:
+    """Return the model with an adapter in its modules."""
+    import peft
+
+    adapted = peft.PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+    return adapted.eval().base_model.model
+
+
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -189,6 +199,7 @@ def arguments() -> argparse.Namespace:
         default=list(PRECISIONS),
         help="f32, bf16 or both with a comma (default: f32,bf16)",
     )
+    parser.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of the model, as PEFT saves it")
     parser.add_argument("--encoder", action="store_true", help="the model is an encoder, such as BERT")
     parser.add_argument("--cache", action="store_true", help="use a KV cache for the greedy continuation")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
@@ -220,6 +231,8 @@ def main() -> None:
         model = loader.from_pretrained(
             args.model, dtype=PRECISIONS[precision], attn_implementation="eager"
         ).eval()
+        if args.adapter:
+            model = with_adapter(model, args.adapter)
         if args.encoder and precision == "f32":
             golden |= batch_tensors(model, prompts)
         for i, prompt in enumerate(prompts):

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use girih::{DType, Grammar, Overflow, PromptCache};
+use girih::{AdapterSource, DType, Grammar, Overflow, PromptCache};
 use girih_graph::description::byte_count;
 
 use crate::backend_args::BackendArgs;
@@ -29,6 +29,9 @@ pub struct ArchArgs {
     /// Ignore an unsupported key of the model (may change results); can be repeated.
     #[arg(long, value_name = "NAME")]
     pub allow_key: Vec<String>,
+    /// The adapters beside the model, of commands that have [`AdapterArgs`](crate::adapter_args::AdapterArgs).
+    #[arg(skip)]
+    pub adapters: Vec<AdapterSource>,
 }
 
 impl ArchArgs {

@@ -130,7 +130,8 @@ pub fn open_shape(path: &Path, arch: &ArchArgs) -> Result<ModelShape> {
 
 /// The options with the architectures that the user has described.
 fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
-    let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
+    let (allow_key, adapters) = (arch.allow_key.clone(), arch.adapters.clone());
+    let mut options = OpenOptions { allow_key, adapters, ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
@@ -216,13 +217,13 @@ pub fn options_with_prompts(
     Ok(RunOptions { prompt_cache, ..options(device)? })
 }
 
-/// Loads a planned model on this thread.
+/// Loads a planned model on this thread. It runs with its first adapter, if it has some.
 ///
 /// # Errors
 /// As [`Plan::load`].
 pub fn engine(plan: Plan, show: Show) -> Result<Engine> {
     let (bar, watch) = watch(show);
-    let engine = plan.load(watch)?;
+    let engine = with_first_adapter(plan.load(watch)?);
     bar.finish_and_clear();
     Ok(engine)
 }
@@ -238,9 +239,15 @@ pub fn engine_with_notes(plan: Plan, show: Show) -> Result<(Engine, Receiver<Str
         // Without a receiver, the command has failed.
         let _ = sender.send(note);
     });
-    let engine = plan.load(watch)?;
+    let engine = with_first_adapter(plan.load(watch)?);
     bar.finish_and_clear();
     Ok((engine, notes))
+}
+
+fn with_first_adapter(mut engine: Engine) -> Engine {
+    let first = (engine.adapters() > 0).then_some(0);
+    engine.set_adapter(first);
+    engine
 }
 
 /// Loads a planned model on a thread of its own.

@@ -5,6 +5,7 @@
 #[macro_use]
 mod output;
 
+mod adapter_args;
 mod advice;
 mod args;
 mod backend_args;

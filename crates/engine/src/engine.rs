@@ -17,12 +17,13 @@ use crate::limits::check;
 use crate::live_request::LiveRequest;
 use crate::pace::{Pace, PaceMeter, WorkLeft};
 use crate::position_key::PositionKey;
+use crate::prompt_content::StepContent;
 use crate::result_rows::ResultRows;
 use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
-    EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result,
-    StepCosts, Stop, TokenRequest,
+    EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, StepCosts, Stop,
+    TokenRequest,
 };
 
 /// A loaded model and the requests that share it.
@@ -40,6 +41,8 @@ pub struct Engine {
     limits: EngineLimits,
     /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
     drafts: Option<(DraftSource, u32)>,
+    /// The adapter of whatever names none.
+    adapter: Option<u32>,
     /// The value whose rows the drafters of that source read.
     hidden: Option<Vec<String>>,
     /// The times of steps, by number of rows.
@@ -108,6 +111,7 @@ impl Engine {
             runner: CachedRunner::new(runner)?,
             limits,
             drafts: None,
+            adapter: None,
             hidden: None,
             costs: StepCosts::default().repeating(repeats),
             scheduler,
@@ -119,6 +123,12 @@ impl Engine {
             next: 0,
             origin: Instant::now(),
         })
+    }
+
+    /// Sets the adapter of requests that are submitted from now on and name none, and that of [`Engine::logits`] and
+    /// [`Engine::last_logits`].
+    pub fn set_adapter(&mut self, adapter: Option<u32>) {
+        self.adapter = adapter;
     }
 
     /// Sets what drafts for requests that are submitted from now on without a drafter of their own.
@@ -203,6 +213,11 @@ impl Engine {
         self.scheduler.next_deadline().map(|deadline| deadline.saturating_sub(self.now()))
     }
 
+    /// The number of adapters beside the loaded model.
+    pub fn adapters(&self) -> u32 {
+        crate::given_inputs::adapters(self.runner().inputs())
+    }
+
     /// Queues a request, with the objects that the engine calls while it runs.
     ///
     /// # Errors
@@ -217,7 +232,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::submit`].
-    pub fn submit_at(&mut self, request: TokenRequest, mut hooks: Hooks, now: Duration) -> Result<RequestId> {
+    pub fn submit_at(
+        &mut self,
+        mut request: TokenRequest,
+        mut hooks: Hooks,
+        now: Duration,
+    ) -> Result<RequestId> {
+        request.adapter = request.adapter.or(self.adapter);
         request.check(&self.limits, self.runner().width())?;
         crate::given_inputs::check(&request, self.runner().inputs())?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
@@ -227,8 +248,7 @@ impl Engine {
         }
         if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
             let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
-            let is_shared =
-                request.given.is_empty() && request.spans.is_empty() && request.adapter.is_none();
+            let is_shared = request.given.is_empty() && request.spans.is_empty() && request.adapter.is_none();
             hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant, is_shared));
         }
         let id = RequestId(self.next);
@@ -668,13 +688,22 @@ impl Engine {
                 let room = engine.runner.reserve(sequence, end as u32)?;
                 assert!(room, "one sequence within the limits fits into the state");
                 let outputs = if end == all { Outputs::Last } else { Outputs::None };
-                engine.runner.run_one(StepTokens::plain(sequence, tokens, outputs), watch)?;
+                let content = engine.of_adapter(end, tokens);
+                let step = StepTokens { content, ..StepTokens::plain(sequence, tokens, outputs) };
+                engine.runner.run_one(step, watch)?;
             }
             match all {
                 0 => Ok(vec![0.0; engine.runner().width()]),
                 _ => Ok(engine.runner.output().rows(0..1).map_err(failed)?.to_vec()),
             }
         })
+    }
+
+    /// The content of `tokens`, which end at position `end`: tokens only, with the engine's adapter.
+    fn of_adapter(&self, end: usize, tokens: &[u32]) -> StepContent<'static> {
+        let first_key = self.adapter.filter(|_| end == tokens.len()).zip(tokens.first());
+        let first_key = first_key.map(|(adapter, token)| PositionKey::of_adapter(adapter, *token));
+        StepContent::of_first_key(first_key).with_adapter(self.adapter)
     }
 
     /// Calls `run` with an empty sequence that has room for `tokens` while no request is
@@ -715,7 +744,9 @@ impl Engine {
             let end = (position + tokens.len()) as u32;
             let room = self.runner.reserve(sequence, end)?;
             assert!(room, "one sequence within the limits fits into the state");
-            self.runner.run_one(StepTokens::plain(sequence, tokens, Outputs::All), watch)?;
+            let content = self.of_adapter(end as usize, tokens);
+            let step = StepTokens { content, ..StepTokens::plain(sequence, tokens, Outputs::All) };
+            self.runner.run_one(step, watch)?;
             let rows = self.runner.output().rows(0..tokens.len()).map_err(failed)?;
             for row in rows.chunks_exact(width) {
                 each(position, row);

@@ -11,16 +11,21 @@ use crate::{EmbeddedRows, Error, ErrorKind, Result, TokenRequest};
 pub(crate) fn check(request: &TokenRequest, inputs: &[InputSpec]) -> Result<()> {
     check_given(&request.given, inputs)?;
     let Some(adapter) = request.adapter else { return Ok(()) };
-    let count = inputs.iter().find_map(|input| match input.kind {
-        InputKind::Rows { width } if input.name == InputSpec::ADAPTERS => Some(width),
-        _ => None,
-    });
-    match count.unwrap_or(0) {
-        count if (adapter as usize) < count => Ok(()),
+    match adapters(inputs) {
+        count if adapter < count => Ok(()),
         count => Err(refused(format!(
             "the request uses adapter {adapter}, counted from 0, but the model was loaded with {count}"
         ))),
     }
+}
+
+/// The number of adapters that the programs have.
+pub(crate) fn adapters(inputs: &[InputSpec]) -> u32 {
+    let count = inputs.iter().find_map(|input| match input.kind {
+        InputKind::Rows { width } if input.name == InputSpec::ADAPTERS => Some(width as u32),
+        _ => None,
+    });
+    count.unwrap_or(0)
 }
 
 /// Checks that the programs take given rows of these widths.

@@ -89,6 +89,11 @@ impl StepContent<'_> {
         StepContent { first_key, ..StepContent::default() }
     }
 
+    /// These positions with this adapter.
+    pub fn with_adapter(self, adapter: Option<u32>) -> Self {
+        StepContent { adapter, ..self }
+    }
+
     /// The keys of these positions, which have `tokens`.
     pub fn keys(&self, tokens: &[u32]) -> Vec<PositionKey> {
         let mut keys = match self.prompt {

@@ -129,7 +129,9 @@ fn find_elsewhere(name: &str, _: &OpenOptions) -> Result<PathBuf> {
 fn check_names(adapters: &[AdapterSource]) -> Result<()> {
     for (index, AdapterSource { name, .. }) in adapters.iter().enumerate() {
         if name.is_empty() || adapters[..index].iter().any(|other| other.name == *name) {
-            let sentence = format!("the name '{name}' was given to two adapters, or is empty; each needs one of its own");
+            let sentence = format!(
+                "the name '{name}' was given to two adapters, or is empty; each needs one of its own"
+            );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
     }

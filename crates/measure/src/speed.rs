@@ -133,10 +133,12 @@ pub fn speed(
 fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result<(Duration, Vec<Stats>)> {
     let vocabulary = engine.runner().width();
     let mut left = BTreeMap::new();
-    for _ in 0..case.parallel {
+    for index in 0..case.parallel {
         let tokens = random_tokens(random, case.start() as usize, vocabulary);
-        let request =
-            TokenRequest { tokens, sampling: Sampling::greedy(), max_new: None, ..TokenRequest::default() };
+        // Sequences use the adapters beside the model in turn.
+        let adapter = index.checked_rem(engine.adapters());
+        let sampling = Sampling::greedy();
+        let request = TokenRequest { tokens, adapter, sampling, max_new: None, ..TokenRequest::default() };
         left.insert(engine.submit(request, Hooks::default())?, case.generated);
     }
     let (mut prefilled, mut all_stats) = (0, Vec::new());

@@ -82,7 +82,10 @@ impl AdapterFiles {
                     let sentence = "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
                     return Err(Error::new(sentence));
                 }
-                let config = AdapterConfig::gguf(container.metadata(), (&model.facts.name, &model.arch().matches.gguf))?;
+                let config = AdapterConfig::gguf(
+                    container.metadata(),
+                    (&model.facts.name, &model.arch().matches.gguf),
+                )?;
                 (container, config)
             }
         };
@@ -103,7 +106,8 @@ impl AdapterFiles {
                 Some((false, _)) => {}
             }
         }
-        let container = container.renamed(|name| changed(name, kind).filter(|(is_a, _)| !is_a).map(|(_, to)| to));
+        let container =
+            container.renamed(|name| changed(name, kind).filter(|(is_a, _)| !is_a).map(|(_, to)| to));
         if container.tensors().is_empty() {
             return Err(Error::new("has no matrices of a low-rank adapter"));
         }
@@ -113,7 +117,9 @@ impl AdapterFiles {
         let columns = ModelWeights::of_adapter(model, container)?;
         let (mut rows, mut scales) = (BTreeMap::new(), BTreeMap::new());
         for weight in columns.names() {
-            let (Some(tensor), Some((_, shape))) = (columns.tensor_of(weight), columns.info(weight)) else { continue };
+            let (Some(tensor), Some((_, shape))) = (columns.tensor_of(weight), columns.info(weight)) else {
+                continue;
+            };
             let a = rows_of.get(tensor);
             let a = a.ok_or_else(|| {
                 Error::new(format!("changes {} by one matrix; two are needed", quote(tensor)))
@@ -161,7 +167,11 @@ impl AdapterFiles {
     ///
     /// # Errors
     /// When it is of another shape.
-    pub(crate) fn pair<'a>(&'a self, weight: &'a str, [outputs, inputs]: [usize; 2]) -> Result<Option<AdapterPair<'a>>> {
+    pub(crate) fn pair<'a>(
+        &'a self,
+        weight: &'a str,
+        [outputs, inputs]: [usize; 2],
+    ) -> Result<Option<AdapterPair<'a>>> {
         let Some((weight, rows)) = self.rows.get_key_value(weight) else { return Ok(None) };
         let Some((dtype, shape)) = self.columns.info(weight) else { return Ok(None) };
         let columns = [shape.rows(), shape.columns()];
@@ -171,7 +181,13 @@ impl AdapterFiles {
                 shape, rows.shape
             )));
         }
-        Ok(Some(AdapterPair { files: self, weight, rows, columns: (dtype, columns), scale: self.scales[weight] }))
+        Ok(Some(AdapterPair {
+            files: self,
+            weight,
+            rows,
+            columns: (dtype, columns),
+            scale: self.scales[weight],
+        }))
     }
 }
 

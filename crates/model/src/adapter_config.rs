@@ -57,7 +57,9 @@ impl AdapterConfig {
             Some("LORA") => {}
             other => {
                 let found = other.map_or("none".to_owned(), quote);
-                return Err(refused(format!("'peft_type' is {found}; girih has adapters of the type 'LORA' only")));
+                return Err(refused(format!(
+                    "'peft_type' is {found}; girih has adapters of the type 'LORA' only"
+                )));
             }
         }
         let by_root = config.get("use_rslora").and_then(Json::as_bool).unwrap_or(false);
@@ -66,7 +68,9 @@ impl AdapterConfig {
         let empty = Map::new();
         let patterns = match config.get("alpha_pattern") {
             None | Some(Json::Null) => &empty,
-            Some(patterns) => patterns.as_object().ok_or_else(|| Error::new("'alpha_pattern' is no object"))?,
+            Some(patterns) => {
+                patterns.as_object().ok_or_else(|| Error::new("'alpha_pattern' is no object"))?
+            }
         };
         let pattern = |(words, alpha): (&String, &Json)| {
             // PEFT reads them as regular expressions; a dot in a name stands for itself here.
@@ -156,7 +160,11 @@ fn check(key: &str, value: &Json) -> Result<()> {
         ("bias", _) => "girih's adapters change no biases",
         _ => "girih does not have this setting",
     };
-    Err(refused(format!("'adapter_config.json' sets '{}' to {}: {why}", brief(key), brief(&value.to_string()))))
+    Err(refused(format!(
+        "'adapter_config.json' sets '{}' to {}: {why}",
+        brief(key),
+        brief(&value.to_string())
+    )))
 }
 
 /// The beginning of a text from a file.

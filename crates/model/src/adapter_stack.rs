@@ -54,7 +54,14 @@ impl AdapterStack {
         let stack = |side, shape: [usize; 3]| -> Result<AdapterStack> {
             let shape = Shape::new(&shape)?;
             dtype.bytes(&shape)?;
-            Ok(AdapterStack { adapters: Arc::clone(adapters), side, weight: weight.to_owned(), of, dtype, shape })
+            Ok(AdapterStack {
+                adapters: Arc::clone(adapters),
+                side,
+                weight: weight.to_owned(),
+                of,
+                dtype,
+                shape,
+            })
         };
         let count = adapters.len();
         Ok([stack(Side::A, [count, rank, inputs])?, stack(Side::B, [count, outputs, rank])?])
@@ -93,7 +100,9 @@ impl AdapterStack {
         match self.side {
             Side::A => numbers.resize(rows * columns, 0.0),
             Side::B if pair.rank() < columns => {
-                let row = |row: &[f32]| row.iter().copied().chain(std::iter::repeat_n(0.0, columns - row.len())).collect();
+                let row = |row: &[f32]| {
+                    row.iter().copied().chain(std::iter::repeat_n(0.0, columns - row.len())).collect()
+                };
                 let padded: Vec<Vec<f32>> = numbers.chunks_exact(pair.rank()).map(row).collect();
                 numbers = padded.concat();
             }

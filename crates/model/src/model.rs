@@ -104,7 +104,8 @@ impl ModelFiles {
     /// matrices of one have other shapes than the model needs.
     pub fn add_adapters(&mut self, adapters: Vec<AdapterFiles>, limits: &ModelLimits) -> Result<()> {
         if adapters.len() > limits.adapters {
-            let sentence = format!("{} adapters were given; at most {} are possible", adapters.len(), limits.adapters);
+            let sentence =
+                format!("{} adapters were given; at most {} are possible", adapters.len(), limits.adapters);
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let adapters: Arc<[AdapterFiles]> = adapters.into();

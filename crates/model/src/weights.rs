@@ -376,7 +376,8 @@ impl ModelWeights {
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_)) | None => {
+            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_))
+            | None => {
                 return Ok(());
             }
         };

@@ -13,6 +13,7 @@ use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, rec
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
@@ -45,6 +46,8 @@ pub struct Args {
     models: Vec<String>,
     #[command(flatten)]
     arch: ArchArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     /// Prompt lengths to time (pp); 0 for none [default: 512, or what the context leaves].
     #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',')]
     prompt_tokens: Option<Vec<u32>>,
@@ -143,7 +146,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// The cases to time with a model, which its context holds: for each depth first the prompts.
 fn cases(args: &Args, name: &str) -> Result<Vec<BenchCase>> {
-    let max = loading::open(name, &args.arch)?.max_context();
+    let max = loading::open(name, &args.adapters.beside(&args.arch))?.max_context();
     let context = args.device.context.unwrap_or(max).min(max);
     let mut cases = Vec::new();
     for &depth in &args.depth {
@@ -236,7 +239,7 @@ struct LoadedSubject {
 /// Loads a model for all cases, and times the phases of its start.
 fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
     let mut phases = StartPhases::begin();
-    let model = loading::open(name, &args.arch)?;
+    let model = loading::open(name, &args.adapters.beside(&args.arch))?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.max_context())?;
     let options = RunOptions { sequences: args.parallel, ..loading::options(&device)? };

@@ -17,6 +17,7 @@ use girih_file::quote;
 use rustyline::error::ReadlineError;
 
 use super::outcome::Outcome;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{DeviceArgs, ModelArgs, OverflowMode, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
@@ -42,6 +43,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
     #[command(flatten)]
+    pub(super) adapters: AdapterArgs,
+    #[command(flatten)]
     pub(super) conversation: ConversationArgs,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
@@ -62,7 +65,8 @@ pub struct Args {
 /// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    let model = loading::open_for_chat(&args.model.model, &args.model.arch, &args.conversation.template)?;
+    let arch = args.adapters.one_beside(&args.model.arch)?;
+    let model = loading::open_for_chat(&args.model.model, &arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
@@ -81,6 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (sampling, interrupt) = (args.sampling.clone(), ReplyInterrupt::default());
     let replier = Replier {
         session,
+        adapters: args.adapters.clone(),
         sampling,
         variables,
         shows_thinking: !args.conversation.no_think,

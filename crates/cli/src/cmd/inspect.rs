@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
 use super::template_digest::TemplateDigest;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
@@ -32,6 +33,8 @@ pub struct Args {
     model: Option<String>,
     #[command(flatten)]
     arch: ArchArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// List every weight.
@@ -56,7 +59,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.suggest_arch {
         return suggest_arch(Path::new(model));
     }
-    let model = loading::open(model, &args.arch)?;
+    let model = loading::open(model, &args.adapters.beside(&args.arch))?;
     if model.files().facts.assistant.is_some() && !args.graph {
         return inspect_assistant(model.files(), args);
     }

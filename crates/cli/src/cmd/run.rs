@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::chat;
 use super::outcome::Outcome;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs, GrammarArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
@@ -56,6 +57,8 @@ pub struct Args {
     #[command(flatten)]
     arch: ArchArgs,
     #[command(flatten)]
+    adapters: AdapterArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
-    let model = loading::open_for_replies(name, &args.arch, &args.conversation.template)?;
+    let arch = args.adapters.one_beside(&args.arch)?;
+    let model = loading::open_for_replies(name, &arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     let grammar = args.grammar.grammar()?;
     phases.end("open");
@@ -103,6 +107,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let ready = tokenized(args, &model, &prompt, is_chat)?;
     let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
     let request = request(ready.clone(), &args.sampling, &model, context).tool_choice(choice);
+    let request = args.adapters.of_request(request);
     let is_constrained = grammar.is_some();
     let reply = session.generate(match grammar {
         Some(grammar) => request.grammar(grammar),
@@ -186,6 +191,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
     chat::Args {
         typed: args.typed.clone(),
         model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
+        adapters: args.adapters.clone(),
         conversation: args.conversation.clone(),
         device: args.device.clone(),
         draft: args.draft.clone(),

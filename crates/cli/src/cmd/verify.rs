@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::outcome::Outcome;
 use super::verify_source;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
@@ -31,6 +32,8 @@ const OUTPUT_ROWS: u32 = 64;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
@@ -177,7 +180,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "verify compares with a reference: add --golden FILE, or --source FOLDER for a .gguf file",
         ));
     };
-    let model = loading::open_model(&args.model)?;
+    let arch = args.adapters.one_beside(&args.model.arch)?;
+    let model = loading::open(&args.model.model, &arch)?;
     if model.files().facts.is_encoder() {
         return run_encoder(args, &model, golden);
     }

@@ -219,12 +219,12 @@ impl<'a> Assembly<'a> {
         // A graph may have the first layers only.
         let layer = |name: &str| name.strip_prefix("layers.")?.split('.').next()?.parse::<usize>().ok();
         let is_here = |name: &str| layer(name).is_none_or(|layer| layer < self.facts.layers.len());
-        let is_left = |name: &String| {
-            !self.adapted.contains(name) && Some(name.as_str()) != head && is_here(name)
-        };
+        let is_left =
+            |name: &String| !self.adapted.contains(name) && Some(name.as_str()) != head && is_here(name);
         if let Some(name) = self.weights.adapted_weights().into_iter().find(is_left) {
             let name = &name;
-            let sentence = format!("an adapter changes '{name}.weight', which girih cannot adapt in this architecture");
+            let sentence =
+                format!("an adapter changes '{name}.weight', which girih cannot adapt in this architecture");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let graph = self.graph.finish(out);
@@ -277,14 +277,10 @@ impl Assembly<'_> {
         };
         let (a, b) = (stack("a", [count, rank, inputs])?, stack("b", [count, outputs, rank])?);
         let base = self.graph.shaped(&format!("{name}.base"), Op::Linear, operands, &[outputs]);
-        let op = Op::Experts {
-            used: 1,
-            act: Act::Identity,
-            limit: None,
-            offset: None,
-            weighed: Weighed::Results,
-        };
-        let change = self.graph.shaped(&format!("{name}.change"), op, &[operands[0], adapters, a, b], &[outputs]);
+        let op =
+            Op::Experts { used: 1, act: Act::Identity, limit: None, offset: None, weighed: Weighed::Results };
+        let change =
+            self.graph.shaped(&format!("{name}.change"), op, &[operands[0], adapters, a, b], &[outputs]);
         self.adapted.insert(part.to_owned());
         Ok(self.graph.same(name, Op::Add, &[base, change]))
     }
@@ -367,7 +363,8 @@ impl Assembly<'_> {
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
         let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
         if self.weights.adapters() > 0 {
-            self.adapters = Some(self.graph.input(InputSpec::ADAPTERS, &[self.weights.adapters()], DType::F32));
+            self.adapters =
+                Some(self.graph.input(InputSpec::ADAPTERS, &[self.weights.adapters()], DType::F32));
         }
         // All inputs come before other values, as steps have them.
         let further: Vec<(ValueId, &str, usize)> =

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::dialogue::Dialogue;
 use super::reply_interrupt::ReplyInterrupt;
 use super::setting;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{OverflowMode, SamplingArgs};
 use crate::error::{Error, Result};
 use crate::output::counted;
@@ -22,6 +23,8 @@ const WAYS_OUT: &str =
 pub struct Replier {
     /// The loaded model.
     pub session: Session,
+    /// The adapter that every reply uses, if there is one.
+    pub adapters: AdapterArgs,
     /// How tokens are chosen, and what a full context means.
     pub sampling: SamplingArgs,
     /// Variables of the chat template.
@@ -89,7 +92,8 @@ impl Replier {
             let room = self.room(tokens.len())?;
             settings.max_tokens = settings.max_tokens.map(|max| max.min(room));
         }
-        let reply = self.session.generate(request(prompt, &settings, model, self.context))?;
+        let request = self.adapters.of_request(request(prompt, &settings, model, self.context));
+        let reply = self.session.generate(request)?;
         let fields = json!({"turn": self.turns + 1});
         let mut output = match self.jsonl {
             true => ReplyStream::events(fields.clone(), true),
