@@ -1,5 +1,6 @@
 //! Tests of the library on the built-in model.
 
+mod adapters;
 mod arithmetic;
 mod drafts;
 mod equal_bytes;
