@@ -40,6 +40,8 @@ const MAX_PROMPT_LOGPROBS: u64 = 500_000;
 pub struct GenerationRequest {
     /// The model's name; `None` for the first one.
     pub model: Option<String>,
+    /// The adapter of the model, if its name is that of one.
+    pub adapter: Option<String>,
     /// What is continued or answered. Each prompt gets `count` replies.
     pub prompts: Vec<Prompt>,
     /// The number of replies to each prompt, at least 1; their seeds follow each other.
@@ -260,6 +262,7 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = find_model(state, request.model.as_deref()).await?;
     let model = &*model;
+    request.adapter.clone_from(&model.adapter);
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     if let Some(keep) = request.keep_alive {
@@ -270,7 +273,7 @@ pub async fn begin(
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
     let turn = model.turn().await;
-    let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
+    let (name, state, caller) = (model.id().to_owned(), Arc::clone(state), caller.clone());
     // Chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
         let _turn = turn;
@@ -409,6 +412,9 @@ impl GenerationRequest {
     fn request(&self, prompt: Prompt, infill_stops: Vec<u32>) -> Request {
         let thinks = matches!(prompt, Prompt::Conversation(_));
         let mut request = Request::new(prompt).tool_choice(self.tool_choice.clone());
+        if let Some(adapter) = &self.adapter {
+            request = request.adapter(adapter);
+        }
         if let Some(limit) = self.thinking_limit.filter(|_| thinks) {
             request = request.thinking_budget(limit.tokens);
         }

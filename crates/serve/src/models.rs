@@ -50,12 +50,14 @@ pub struct ServedModels {
     created: u64,
 }
 
-/// A model that is served, with its files, without its weights.
+/// A model that is served, with its files, without its weights; or an adapter of one, which requests name like a model.
 #[derive(Debug)]
 pub struct ListedModel {
     served: ServedModel,
     /// The model.
     pub model: Model,
+    /// The adapter that requests to it use. Its engine is that of the model.
+    pub adapter: Option<String>,
     /// What is left of its turns.
     turns: Arc<Semaphore>,
 }
@@ -72,7 +74,29 @@ impl ListedModel {
     fn open(served: ServedModel) -> Result<ListedModel> {
         let model = Model::open_with(&served.source, &served.open_options);
         let model = model.map_err(|error| error.of(&served.name))?;
-        Ok(ListedModel { served, model, turns: Arc::new(Semaphore::new(TURNS)) })
+        if model.files().facts.is_encoder() && model.adapters().len() > 0 {
+            let sentence = format!("{} is an encoder, which runs with no adapters; omit them", served.name);
+            return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        Ok(ListedModel { served, model, adapter: None, turns: Arc::new(Semaphore::new(TURNS)) })
+    }
+
+    /// Its id in the APIs.
+    pub fn id(&self) -> &str {
+        self.adapter.as_deref().unwrap_or(&self.served.name)
+    }
+
+    /// It, then its adapters.
+    fn with_adapters(self) -> Vec<Arc<ListedModel>> {
+        let adapters: Vec<String> = self.model.adapters().map(str::to_owned).collect();
+        let adapters = adapters.into_iter().map(|name| ListedModel {
+            served: self.served.clone(),
+            model: self.model.clone(),
+            adapter: Some(name),
+            turns: Arc::clone(&self.turns),
+        });
+        let adapters: Vec<ListedModel> = adapters.collect();
+        std::iter::once(self).chain(adapters).map(Arc::new).collect()
     }
 
     /// Waits for one of the turns of the model, which end with the result.
@@ -112,10 +136,18 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options, .. } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
+        let list: Vec<Arc<ListedModel>> = opened.into_iter().flat_map(ListedModel::with_adapters).collect();
+        if let Some(twice) =
+            list.iter().enumerate().find(|(at, it)| list[..*at].iter().any(|other| other.id() == it.id()))
+        {
+            let sentence =
+                format!("two models or adapters have the name {}; each needs one of its own", twice.1.id());
+            return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
+        }
         Ok(ServedModels {
             pool,
             loading: Arc::default(),
-            list: RwLock::new(Arc::new(opened.into_iter().map(Arc::new).collect())),
+            list: RwLock::new(Arc::new(list)),
             folder: folder.clone(),
             folder_fault: std::sync::Mutex::default(),
             reading: Arc::default(),
@@ -168,7 +200,7 @@ impl ServedModels {
         let list = self.list();
         let found = match name {
             None => list.first(),
-            Some(name) => list.iter().find(|model| model.name == name),
+            Some(name) => list.iter().find(|model| model.id() == name),
         };
         found.cloned().ok_or_else(|| not_found(name, &list))
     }
@@ -200,7 +232,11 @@ impl ServedModels {
             }
             let Some(served) = folder.open(entry) else { continue };
             match self.added(served) {
-                Ok(model) => list.push(Arc::new(model)),
+                Ok(model) => {
+                    let models = model.with_adapters();
+                    let is_free = |name: &str| list.iter().all(|other| other.id() != name);
+                    list.extend(models.into_iter().filter(|model| is_free(model.id())).collect::<Vec<_>>());
+                }
                 Err(error) => (self.notice)(&format!("left out: {error}")),
             }
         }
@@ -378,7 +414,7 @@ impl ServedModels {
 
 /// The error of a name that no model has.
 fn not_found(name: Option<&str>, list: &[Arc<ListedModel>]) -> ApiError {
-    let names: Vec<&str> = list.iter().take(MAX_NAMES).map(|model| model.name.as_str()).collect();
+    let names: Vec<&str> = list.iter().take(MAX_NAMES).map(|model| model.id()).collect();
     let served = match list.len() {
         0 => "none is served yet".to_owned(),
         count if count > MAX_NAMES => format!("served are {count}, such as {}", names.join(", ")),

@@ -20,6 +20,7 @@ use girih_serve::{ModelChanger, ModelFolder, ServeOptions, ServedModel, Server};
 use rustix::io::Errno;
 
 use super::outcome::Outcome;
+use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
 use crate::confinement::{self, ServerReads};
 use crate::draft_args::DraftArgs;
@@ -101,6 +102,8 @@ pub struct Args {
     server: ServerArgs,
     #[command(flatten)]
     arch: ArchArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -287,12 +290,14 @@ struct CheckedModel {
     draft: Option<PathBuf>,
     /// The file of its chat template, if that is not its own.
     template: Option<PathBuf>,
+    /// The paths of its adapters.
+    adapters: Vec<PathBuf>,
 }
 
 impl CheckedModel {
     /// Adds what the model needs beside its own files when it is opened again.
     fn note_reads(&self, reads: &mut ServerReads) {
-        reads.models.extend(self.draft.clone());
+        reads.models.extend(self.draft.iter().chain(&self.adapters).cloned());
         reads.files.extend(self.template.clone());
     }
 }
@@ -311,7 +316,8 @@ fn with_port(error: girih::Error) -> Error {
 /// `unload_idle`, if that is its own.
 fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) -> Result<CheckedModel> {
     let name = model.source;
-    let open = loading::open_for_chat(name, &args.arch, &args.template)?;
+    let arch = args.adapters.beside(&args.arch);
+    let open = loading::open_for_chat(name, &arch, &args.template)?;
     let is_encoder = open.files().facts.is_encoder();
     if args.template.has_template() && !is_encoder {
         // A template that fails does so before the server listens.
@@ -332,7 +338,7 @@ fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) ->
         plan.options().clone()
     };
     let source = model_name::resolved(name)?.into_owned();
-    let open_options = loading::open_options_for_chat(&source, &args.arch, &args.template)?;
+    let open_options = loading::open_options_for_chat(&source, &arch, &args.template)?;
     let served = ServedModel {
         name: model.name.clone(),
         source,
@@ -343,5 +349,6 @@ fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) ->
         version: None,
     };
     let draft = args.draft.name_as_given().map(PathBuf::from);
-    Ok(CheckedModel { served, is_encoder, draft, template: args.template.file().cloned() })
+    let adapters = arch.adapters.into_iter().map(|adapter| adapter.path).collect();
+    Ok(CheckedModel { served, is_encoder, draft, template: args.template.file().cloned(), adapters })
 }

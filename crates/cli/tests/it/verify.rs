@@ -93,6 +93,18 @@ fn an_architecture_from_a_file_and_llama_with_biases_pass() {
     }
 }
 
+/// The golden file is of the built-in model with the adapter, as PEFT runs both.
+#[test]
+fn an_adapter_passes_and_the_model_alone_does_not() {
+    let folder = fixture("stories_adapter");
+    let golden = folder.join("golden.safetensors");
+    passes(compare("verify", "stories260k", &golden).with(&["--adapter", name(&folder)]), "adapter", None);
+    let alone = compare("verify", "stories260k", &golden).end();
+    assert_eq!(alone.code, Some(1), "{}", alone.stdout);
+    let two = ["--adapter", name(&folder), "--adapter", name(&folder)];
+    compare("verify", "stories260k", &golden).with(&two).fails(2, "this command runs with one");
+}
+
 /// Architectures that are descriptions of known parts, and whether GGUF has a name for them.
 const FAMILIES: &[(&str, bool)] = &[
     ("qwen2", true),

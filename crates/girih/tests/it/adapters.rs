@@ -57,7 +57,8 @@ fn safetensors(tensors: &[(String, [usize; 2], Vec<f32>)]) -> Vec<u8> {
 /// Both matrices of each module of three layers.
 fn matrices(seed: u64) -> Vec<(String, [usize; 2], Vec<f32>)> {
     let mut random = Random(seed);
-    let mut draw = |count: usize| -> Vec<f32> { random.bells(count).iter().map(|value| 0.2 * value).collect() };
+    let mut draw =
+        |count: usize| -> Vec<f32> { random.bells(count).iter().map(|value| 0.2 * value).collect() };
     let mut tensors = Vec::new();
     for layer in 0..3 {
         for (module, outputs, inputs) in MODULES {
@@ -247,7 +248,10 @@ fn matrices_that_do_not_fit_are_refused() {
             "the model needs 64 rows and 64 columns",
         ),
         (|all| all[0].0 = all[0].0.replace("layers.0", "layers.77"), "does not describe these tensors"),
-        (|all| all[0].0 = all[0].0.replace("lora_A", "lora_magnitude_vector"), "no matrix of a low-rank adapter"),
+        (
+            |all| all[0].0 = all[0].0.replace("lora_A", "lora_magnitude_vector"),
+            "no matrix of a low-rank adapter",
+        ),
     ];
     for (index, (change, part)) in cases.into_iter().enumerate() {
         let mut tensors = matrices(0);

@@ -1,6 +1,7 @@
 //! Tests of the server through its socket: of its routes on the built-in model, and of what guards
 //! them on routes of their own.
 
+mod adapters;
 mod anthropic;
 mod attacks;
 mod cache_reasons;

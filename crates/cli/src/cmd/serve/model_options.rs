@@ -17,7 +17,8 @@ use crate::input::{DESCRIPTION_BYTES, text_file};
 pub const DEFAULT_FILE: &str = "girih.toml";
 
 /// The options that a model may have of its own, beside those of backends.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
+    "adapter",
     "allow-key",
     "arch",
     "backend",

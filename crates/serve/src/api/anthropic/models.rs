@@ -55,8 +55,8 @@ impl AnthropicModel {
         let created_at = rfc3339(Duration::from_secs(state.models.created()));
         AnthropicModel {
             kind: "model",
-            id: served.name.clone(),
-            display_name: served.name.clone(),
+            id: served.id().to_owned(),
+            display_name: served.id().to_owned(),
             created_at,
             lifecycle: "active",
             max_input_tokens: context,

@@ -200,9 +200,9 @@ fn success() -> ChangeProgress {
 async fn of_folder(state: &Arc<ServerState>, param: &str, name: &str) -> Result<String, ApiError> {
     check_allowed(state)?;
     let model = find_model(state, Some(without_latest(name))).await?;
-    if model.version.is_none() {
+    if model.version.is_none() || model.adapter.is_some() {
         let message =
-            format!("{} is not in the folder of --models, and only models there are changed", model.name);
+            format!("{} is not in the folder of --models, and only models there are changed", model.id());
         return Err(ApiError::unsupported(param, message));
     }
     Ok(model.name.clone())

@@ -114,7 +114,7 @@ pub async fn load(
     } else {
         ready_session(state, &model).await?;
     }
-    Ok(model.name.clone())
+    Ok(model.id().to_owned())
 }
 
 impl OllamaChatRequest {

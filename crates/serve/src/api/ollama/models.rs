@@ -24,7 +24,6 @@ use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::find_model::{current_models, find_model};
 use crate::json_body::{from_json_object, read_body};
 use crate::models::ListedModel;
-use crate::served_model::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
 
@@ -165,11 +164,11 @@ impl OllamaModel {
         let model = &served.model;
         let sizes = WeightSizes::of(model);
         OllamaModel {
-            name: served.name.clone(),
-            model: served.name.clone(),
+            name: served.id().to_owned(),
+            model: served.id().to_owned(),
             modified_at: Some(rfc3339(Duration::from_secs(state.models.created()))),
             size: sizes.bytes,
-            digest: digest(served, model),
+            digest: digest(served),
             details: ModelDetails::of(model, &sizes),
             expires_at: None,
             size_vram: None,
@@ -179,9 +178,12 @@ impl OllamaModel {
 }
 
 /// 64 hexadecimal digits.
-fn digest(served: &ServedModel, model: &Model) -> String {
-    let identity = model.files().weights.identity();
-    let bytes = identity.unwrap_or_else(|| Sha256::digest(served.source.as_bytes()).into());
+fn digest(served: &ListedModel) -> String {
+    let identity = served.model.files().weights.identity();
+    let mut bytes = identity.unwrap_or_else(|| Sha256::digest(served.source.as_bytes()).into());
+    if let Some(adapter) = &served.adapter {
+        bytes = Sha256::digest([&bytes[..], adapter.as_bytes()].concat()).into();
+    }
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

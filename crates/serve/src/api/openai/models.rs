@@ -47,7 +47,7 @@ impl ModelObject {
         let (created, context) =
             (state.models.created(), Plan::context_of(&served.model, &served.run_options));
         ModelObject {
-            id: served.name.clone(),
+            id: served.id().to_owned(),
             object: "model",
             created,
             owned_by: "girih",
