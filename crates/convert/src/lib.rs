@@ -11,6 +11,7 @@
 
 mod gguf;
 mod keys;
+mod merge;
 mod options;
 mod plan;
 mod q4nx;
@@ -27,6 +28,7 @@ use girih_graph::{Key, OutputKind};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, ErrorKind, Result};
 
+pub use merge::merge;
 pub use options::{ConvertOptions, ConvertTarget};
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};

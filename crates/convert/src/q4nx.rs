@@ -60,7 +60,7 @@ pub(super) fn write(
 }
 
 /// What this run has put into its new folder.
-struct Copies<'a> {
+pub(super) struct Copies<'a> {
     out: &'a Path,
     /// The folder itself first.
     folders: Vec<PathBuf>,
@@ -69,13 +69,13 @@ struct Copies<'a> {
 
 impl Copies<'_> {
     /// Creates the folder.
-    fn create(out: &Path) -> Result<Copies<'_>> {
+    pub fn create(out: &Path) -> Result<Copies<'_>> {
         fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
         Ok(Copies { out, folders: vec![out.to_owned()], files: Vec::new() })
     }
 
     /// Copies the configuration and the tokenizer of the model in `from`.
-    fn copy_companions(&mut self, from: &Path) -> Result<()> {
+    pub fn copy_companions(&mut self, from: &Path) -> Result<()> {
         for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
             if from.join(name).symlink_metadata().is_err() {
                 continue;
@@ -93,7 +93,7 @@ impl Copies<'_> {
     }
 
     /// Writes the configuration and the tokenizer of a model that is part of the program.
-    fn write_embedded(&mut self, files: &Embedded) -> Result<()> {
+    pub fn write_embedded(&mut self, files: &Embedded) -> Result<()> {
         for (name, text) in [
             ("config.json", files.config),
             ("generation_config.json", files.generation),
@@ -108,7 +108,7 @@ impl Copies<'_> {
 
     /// Removes what this run has made. What others have put there stays. If something cannot be
     /// removed, the error that came before is reported.
-    fn remove(self) {
+    pub fn remove(self) {
         for file in &self.files {
             let _ = fs::remove_file(file);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, read_required};
 use girih_graph::WeightSource as _;
-use girih_tensor::{DType, Error, ErrorKind, Result};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use crate::adapter_config::AdapterConfig;
 use crate::limits::ModelLimits;
@@ -145,6 +145,40 @@ impl AdapterFiles {
         self.rows.keys().map(String::as_str)
     }
 
+    /// What it adds to the tensors of a model in safetensors: for each tensor, the product of its matrices times the scale.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the model or the adapter is a GGUF, whose rows may be in another order.
+    pub fn changes<'a>(&'a self, model: &'a ModelFiles) -> Result<BTreeMap<&'a str, TensorChange<'a>>> {
+        for (what, container) in
+            [("the model", model.weights.container()), ("the adapter", self.columns.container())]
+        {
+            if container.kind() == ContainerKind::Gguf {
+                let sentence = format!(
+                    "{what} is a GGUF, which is not merged; take the folders that they were made from"
+                );
+                return Err(refused(sentence));
+            }
+        }
+        let mut changes = BTreeMap::new();
+        for (weight, a) in &self.rows {
+            let (Some(tensor), Some(own)) = (model.weights.tensor_of(weight), self.columns.tensor_of(weight))
+            else {
+                return Err(refused(format!("girih does not know which tensor holds '{weight}'")));
+            };
+            let b = self.columns.container().tensor(own)?;
+            changes.insert(tensor, TensorChange { files: self, a, b, scale: self.scales[weight] });
+        }
+        Ok(changes)
+    }
+
+    /// The numbers of one of its tensors.
+    fn decoded(&self, info: &TensorInfo) -> Result<Vec<f32>> {
+        let mut bytes = vec![0; info.bytes as usize];
+        self.columns.container().read(info, 0, &mut bytes)?;
+        decode(info.dtype, &info.shape, &bytes)
+    }
+
     /// What identifies its contents, without reading them; `None` for bytes in memory.
     pub fn identity(&self) -> Option<[u8; 32]> {
         self.columns.identity()
@@ -191,6 +225,40 @@ impl AdapterFiles {
     }
 }
 
+/// What an adapter adds to a tensor.
+#[derive(Debug)]
+pub struct TensorChange<'a> {
+    files: &'a AdapterFiles,
+    a: &'a TensorInfo,
+    b: &'a TensorInfo,
+    scale: f32,
+}
+
+impl TensorChange<'_> {
+    /// Adds it to the values of the tensor, row by row. Sums are in f64, over the rank in order.
+    ///
+    /// # Errors
+    /// When the tensor has another shape, or the adapter's file cannot be read.
+    pub fn add_to(&self, shape: &Shape, values: &mut [f32]) -> Result<()> {
+        let (rank, columns) = (self.a.shape.rows(), self.a.shape.columns());
+        if shape.extents() != [self.b.shape.rows(), columns] {
+            return Err(Error::new(format!(
+                "a tensor has the shape {shape}, but an adapter changes it by {} times {}",
+                self.b.shape, self.a.shape
+            )));
+        }
+        let (a, b) = (self.files.decoded(self.a)?, self.files.decoded(self.b)?);
+        for (row, b) in values.chunks_exact_mut(columns).zip(b.chunks_exact(rank)) {
+            for (column, value) in row.iter_mut().enumerate() {
+                let terms = b.iter().zip(a[column..].iter().step_by(columns));
+                let sum: f64 = terms.map(|(b, a)| f64::from(*b) * f64::from(*a)).sum();
+                *value = (f64::from(*value) + f64::from(self.scale) * sum) as f32;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl AdapterPair<'_> {
     pub fn rank(&self) -> usize {
         self.columns.1[1]
@@ -208,9 +276,7 @@ impl AdapterPair<'_> {
 
     /// A, row by row.
     pub fn a(&self) -> Result<Vec<f32>> {
-        let mut bytes = vec![0; self.rows.bytes as usize];
-        self.files.columns.container().read(self.rows, 0, &mut bytes)?;
-        decode(self.rows.dtype, &self.rows.shape, &bytes)
+        self.files.decoded(self.rows)
     }
 
     /// `scale · B`, row by row.

@@ -28,7 +28,7 @@ mod tensor_rows;
 mod weight_bytes;
 mod weights;
 
-pub use adapter::AdapterFiles;
+pub use adapter::{AdapterFiles, TensorChange};
 pub use assemble::{GraphOptions, layer_output};
 pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;

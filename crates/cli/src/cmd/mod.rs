@@ -12,6 +12,7 @@ pub mod hub;
 pub mod inspect;
 pub mod launch;
 pub mod man;
+pub mod merge;
 pub mod npu;
 pub mod outcome;
 pub mod perplexity;
@@ -79,6 +80,8 @@ enum CliCommand {
     Repair(hub::RepairArgs),
     /// Convert a model to another container or storage format.
     Quantize(quantize::Args),
+    /// Write a model with an adapter (LoRA) in its weights.
+    Merge(merge::Args),
     /// List the aliases of models, add one, or remove one.
     Alias(alias::Args),
     /// Compile models for a simulated NPU, and simulate their execution.
@@ -125,6 +128,7 @@ pub fn dispatch(
         CliCommand::Rm(args) => hub::rm(&args),
         CliCommand::Repair(args) => hub::repair(&args),
         CliCommand::Quantize(args) => quantize::run(&args),
+        CliCommand::Merge(args) => merge::run(&args),
         CliCommand::Alias(args) => alias::run(&args),
         CliCommand::Npu(args) => npu::run(&args),
         CliCommand::Doctor(args) => doctor::run(&args, faults),

@@ -1,0 +1,119 @@
+//! Writes a copy of a model's folder with an adapter in its weights.
+//!
+//! Tensors that the adapter does not change, the configuration and the tokenizer are copied.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use girih_file::{ContainerWriter, MetadataValue, NewTensor, TensorInfo, quote};
+use girih_model::{AdapterFiles, ModelFiles};
+use girih_tensor::{DType, Error, ErrorKind, Result, View};
+
+use super::q4nx::Copies;
+use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
+
+/// The bytes of a tensor that are copied at once.
+const COPIED: usize = 16 << 20;
+
+/// Writes the folder `out`: `model` with what `adapter` adds to its weights, each in the format that it has.
+///
+/// # Errors
+/// When `out` already exists; when the model or the adapter is a GGUF; when a changed weight is stored in blocks or is not finite afterwards;
+/// or when a file cannot be read or written.
+pub fn merge(
+    model: &ModelFiles,
+    adapter: &AdapterFiles,
+    out: &Path,
+    progress: &mut dyn FnMut(ConvertProgress<'_>),
+) -> Result<ConvertReport> {
+    if out.symlink_metadata().is_ok() {
+        let sentence = "already exists; choose another path, or remove it";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(out.display()));
+    }
+    let changes = adapter.changes(model)?;
+    let container = model.weights.container();
+    if let Some((name, tensor)) = container.unreadable().first_key_value() {
+        return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
+    }
+    let tensors = container.tensors();
+    for name in changes.keys() {
+        let dtype = tensors[*name].dtype;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            let sentence =
+                format!("tensor {} is stored as {dtype}; merge the model's float weights", quote(name));
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    let new = |(name, info): (&String, &TensorInfo)| NewTensor {
+        name: name.clone(),
+        dtype: info.dtype,
+        shape: info.shape,
+    };
+    let strings = container.metadata().iter().filter_map(|(key, value)| match value {
+        MetadataValue::String(text) => Some((key.to_owned(), text.clone())),
+        _ => None,
+    });
+    let (strings, new): (BTreeMap<String, String>, Vec<NewTensor>) =
+        (strings.collect(), tensors.iter().map(new).collect());
+    // The folder is created when the weights are complete, so that an interruption leaves nothing.
+    let path = out.join("model.safetensors");
+    let mut writer = ContainerWriter::safetensors_for_new_folder(&path, &strings, &new)?;
+    let ranks: HashMap<String, usize> = writer.order().map(str::to_owned).zip(0..).collect();
+    let mut ordered: Vec<(&String, &TensorInfo)> = tensors.iter().collect();
+    ordered.sort_by_key(|(name, _)| ranks[*name]);
+    let total = ordered.iter().map(|(_, info)| info.shape.elements() as u64).sum();
+    let (mut done, mut report) = (0, ConvertReport { weights: path.clone(), ..ConvertReport::default() });
+    for (name, info) in ordered {
+        let mut note = None;
+        match changes.get(name.as_str()) {
+            None => copy(model, &mut writer, name, info)?,
+            Some(change) => {
+                let mut bytes = vec![0; info.bytes as usize];
+                container.read(info, 0, &mut bytes)?;
+                let view = View::new(info.dtype, info.shape.rows(), info.shape.columns(), &bytes)?;
+                let mut values = vec![0.0; info.shape.elements()];
+                view.unpack_rows(0..view.rows(), &mut values);
+                change.add_to(&info.shape, &mut values).map_err(|error| error.of(quote(name)))?;
+                let packed = info.dtype.pack_matrix(info.shape.rows(), info.shape.columns(), &values)?;
+                let mut stored = vec![0.0; values.len()];
+                View::new(info.dtype, view.rows(), info.shape.columns(), &packed)?
+                    .unpack_rows(0..view.rows(), &mut stored);
+                if stored.iter().any(|value| !value.is_finite()) {
+                    return Err(Error::new(format!("tensor {} would not be finite", quote(name))));
+                }
+                writer.append(name, &packed)?;
+                note = Some("with the adapter".to_owned());
+            }
+        }
+        done += info.shape.elements() as u64;
+        progress(ConvertProgress { tensor: name, done, total });
+        let (name, shape, dtype) = (name.clone(), info.shape, info.dtype);
+        report.tensors.push(WrittenTensor { name, shape, source: dtype, stored: dtype, note });
+    }
+    container.check_unchanged()?;
+    adapter.check_unchanged()?;
+    writer.sync()?;
+    let mut copies = Copies::create(out)?;
+    // The weights get their name last, as an incomplete folder is not a model.
+    let copied = match model.embedded() {
+        Some(files) => copies.write_embedded(files),
+        None => copies.copy_companions(model.folder()),
+    };
+    let finished = copied.and_then(|()| writer.finish());
+    if finished.is_err() {
+        copies.remove();
+    }
+    finished.map(|()| report)
+}
+
+/// Copies a tensor.
+fn copy(model: &ModelFiles, writer: &mut ContainerWriter, name: &str, info: &TensorInfo) -> Result<()> {
+    let mut offset = 0;
+    while offset < info.bytes {
+        let mut bytes = vec![0; (info.bytes - offset).min(COPIED as u64) as usize];
+        model.weights.container().read(info, offset, &mut bytes)?;
+        writer.append(name, &bytes)?;
+        offset += bytes.len() as u64;
+    }
+    Ok(())
+}
