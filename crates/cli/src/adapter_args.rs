@@ -12,8 +12,7 @@ use crate::error::{Error, Result};
 /// Adapters beside a model.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AdapterArgs {
-    /// Adapter (LoRA) of the model: a folder of PEFT or a .gguf file; can be repeated where requests choose one by its name
-    /// [name: that of the folder or file].
+    /// Adapter (LoRA): a folder of PEFT or a .gguf file; can be repeated where requests choose one by its name.
     #[arg(long = "adapter", value_name = "[NAME=]PATH", value_parser = adapter)]
     adapters: Vec<AdapterSource>,
 }

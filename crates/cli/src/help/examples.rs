@@ -44,6 +44,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("list", &["girih list"]),
     ("rm", &["girih rm Qwen/Qwen3-0.6B", "girih rm --packed"]),
     ("repair", &["girih repair"]),
+    ("merge", &["girih merge models/Llama-3.2-1B adapters/poet models/poet"]),
     ("quantize", &["girih quantize Qwen/Qwen3-0.6B qwen3.gguf --type q4_k_m"]),
     ("alias", &["girih alias qwen Qwen/Qwen3-0.6B", "girih alias --remove qwen"]),
     ("npu", &["girih npu sim stories260k --target toy", "girih npu report stories260k --html report.html"]),

@@ -121,6 +121,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "chat-template",
             "reply-style",
             "tool-choice",
+            "adapter",
             "arch",
             "allow-key",
             "npu-runtime",

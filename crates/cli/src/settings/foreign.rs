@@ -71,7 +71,7 @@ const OPTIONS: &[(&[&str], Counterpart)] = &[
     (&["--numa"], Clause("--affinity places the threads; replace")),
     (&["--no-warmup"], Clause("girih has no warm-up; remove")),
     (&["--jinja"], Clause("girih always applies the model's chat template; remove")),
-    (&["--lora", "--lora-scaled"], Clause("girih has no LoRA adapters; remove")),
+    (&["--lora", "--lora-scaled"], Clause("--adapter adds an adapter; replace")),
     (&["--mmproj", "--image"], Clause("girih reads no images; remove")),
     (&["--api-key-file"], Name("--api-keys")),
     (&["-a", "--alias"], Name("--served-name")),

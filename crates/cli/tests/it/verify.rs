@@ -100,9 +100,19 @@ fn an_adapter_passes_and_the_model_alone_does_not() {
     let golden = folder.join("golden.safetensors");
     passes(compare("verify", "stories260k", &golden).with(&["--adapter", name(&folder)]), "adapter", None);
     let alone = compare("verify", "stories260k", &golden).end();
-    assert_eq!(alone.code, Some(1), "{}", alone.stdout);
+    assert_eq!(alone.code, 1, "{}", alone.stdout);
     let two = ["--adapter", name(&folder), "--adapter", name(&folder)];
     compare("verify", "stories260k", &golden).with(&two).fails(2, "this command runs with one");
+}
+
+/// The merged model is compared with the golden file of the adapter.
+#[test]
+fn a_merged_adapter_passes() {
+    let (folder, adapter) = (Folder::new(), fixture("stories_adapter"));
+    let out = folder.file("merged");
+    girih(&["merge", "stories260k", name(&adapter), name(&out), "--json"]).done();
+    passes(compare("verify", name(&out), &adapter.join("golden.safetensors")), "merged", None);
+    girih(&["merge", "stories260k", name(&adapter), name(&out)]).fails(2, "already exists");
 }
 
 /// Architectures that are descriptions of known parts, and whether GGUF has a name for them.
