@@ -30,7 +30,7 @@ pub fn merge(
         let sentence = "already exists; choose another path, or remove it";
         return Err(Error::with_kind(ErrorKind::Refused, sentence).of(out.display()));
     }
-    let changes = adapter.changes(model)?;
+    let changes = adapter.changes(&model.weights)?;
     let container = model.weights.container();
     if let Some((name, tensor)) = container.unreadable().first_key_value() {
         return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use girih_file::{ContainerKind, companions_version};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::ArchOptions;
-use girih_model::{AdapterFiles, ModelFiles, ModelLimits};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_words::{TextLimits, TextProcessor, Tokenizer};
 
 use crate::builtin::STORIES;
@@ -48,7 +48,7 @@ impl ModelLocation {
         }?;
         if !options.adapters.is_empty() {
             check_names(&options.adapters)?;
-            let open = |adapter: &AdapterSource| AdapterFiles::open(&adapter.path, &files, limits);
+            let open = |adapter: &AdapterSource| files.open_adapter(&adapter.path, limits);
             let adapters = options.adapters.iter().map(open).collect::<Result<_>>()?;
             files.add_adapters(adapters, limits)?;
         }

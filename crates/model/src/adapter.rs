@@ -6,11 +6,12 @@ use std::path::Path;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, read_required};
 use girih_graph::WeightSource as _;
-use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
+use girih_tensor::{DType, Error, Result, Shape};
 
-use crate::adapter_config::AdapterConfig;
+use crate::adapter_config::{AdapterConfig, refused};
+use crate::arch::{Arch, Facts};
+use crate::json::parse_json;
 use crate::limits::ModelLimits;
-use crate::model::{ModelFiles, parse_json};
 use crate::weight_bytes::decode;
 use crate::weights::ModelWeights;
 
@@ -61,16 +62,15 @@ fn changed(name: &str, kind: ContainerKind) -> Option<(bool, String)> {
 }
 
 impl AdapterFiles {
-    /// Opens an adapter of `model`: a folder of PEFT or a GGUF. Either suits a model of both formats.
+    /// Opens an adapter of a model with this architecture and these facts: a folder of PEFT or a GGUF.
     ///
     /// # Errors
-    /// Of the kind [`ErrorKind::Refused`] when it changes the model in a way that girih cannot; others when its files
-    /// are malformed or are not those of an adapter of this model.
-    pub fn open(path: &Path, model: &ModelFiles, limits: &ModelLimits) -> Result<AdapterFiles> {
+    /// As [`ModelFiles::open_adapter`](crate::ModelFiles::open_adapter).
+    pub(crate) fn open(path: &Path, model: (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
         AdapterFiles::read(path, model, limits).map_err(|error| error.of(path.display()))
     }
 
-    fn read(path: &Path, model: &ModelFiles, limits: &ModelLimits) -> Result<AdapterFiles> {
+    fn read(path: &Path, (arch, facts): (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
         let (container, config) = match path.is_dir() {
             true => {
                 let config = parse_json(&read_required(path, CONFIG, limits.file.json_bytes)?)?;
@@ -82,10 +82,7 @@ impl AdapterFiles {
                     let sentence = "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
                     return Err(Error::new(sentence));
                 }
-                let config = AdapterConfig::gguf(
-                    container.metadata(),
-                    (&model.facts.name, &model.arch().matches.gguf),
-                )?;
+                let config = AdapterConfig::gguf(container.metadata(), (&facts.name, &arch.matches.gguf))?;
                 (container, config)
             }
         };
@@ -114,7 +111,7 @@ impl AdapterFiles {
         if let Some(name) = rows_of.keys().find(|name| !container.tensors().contains_key(*name)) {
             return Err(Error::new(format!("changes {} by one matrix; two are needed", quote(name))));
         }
-        let columns = ModelWeights::of_adapter(model, container)?;
+        let columns = ModelWeights::of_adapter(arch, facts, container)?;
         let (mut rows, mut scales) = (BTreeMap::new(), BTreeMap::new());
         for weight in columns.names() {
             let (Some(tensor), Some((_, shape))) = (columns.tensor_of(weight), columns.info(weight)) else {
@@ -148,10 +145,9 @@ impl AdapterFiles {
     /// What it adds to the tensors of a model in safetensors: for each tensor, the product of its matrices times the scale.
     ///
     /// # Errors
-    /// Of the kind [`ErrorKind::Refused`] when the model or the adapter is a GGUF, whose rows may be in another order.
-    pub fn changes<'a>(&'a self, model: &'a ModelFiles) -> Result<BTreeMap<&'a str, TensorChange<'a>>> {
-        for (what, container) in
-            [("the model", model.weights.container()), ("the adapter", self.columns.container())]
+    /// Of the kind [`ErrorKind::Refused`](girih_tensor::ErrorKind::Refused) when the model or the adapter is a GGUF, whose rows may be in another order.
+    pub fn changes<'a>(&'a self, model: &'a ModelWeights) -> Result<BTreeMap<&'a str, TensorChange<'a>>> {
+        for (what, container) in [("the model", model.container()), ("the adapter", self.columns.container())]
         {
             if container.kind() == ContainerKind::Gguf {
                 let sentence = format!(
@@ -162,8 +158,7 @@ impl AdapterFiles {
         }
         let mut changes = BTreeMap::new();
         for (weight, a) in &self.rows {
-            let (Some(tensor), Some(own)) = (model.weights.tensor_of(weight), self.columns.tensor_of(weight))
-            else {
+            let (Some(tensor), Some(own)) = (model.tensor_of(weight), self.columns.tensor_of(weight)) else {
                 return Err(refused(format!("girih does not know which tensor holds '{weight}'")));
             };
             let b = self.columns.container().tensor(own)?;
@@ -285,8 +280,4 @@ impl AdapterPair<'_> {
         numbers.iter_mut().for_each(|number| *number *= self.scale);
         Ok(numbers)
     }
-}
-
-pub(crate) fn refused(sentence: String) -> Error {
-    Error::with_kind(ErrorKind::Refused, sentence)
 }

@@ -1,10 +1,8 @@
 //! The settings of an adapter: by which factor each product is multiplied, and what girih refuses.
 
 use girih_file::{Metadata, quote};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value as Json};
-
-use crate::adapter::refused;
 
 /// Settings of PEFT that change no number of a saved adapter, or whose effect its tensors show.
 const HARMLESS: &[&str] = &[
@@ -165,6 +163,10 @@ fn check(key: &str, value: &Json) -> Result<()> {
         brief(key),
         brief(&value.to_string())
     )))
+}
+
+pub(crate) fn refused(sentence: String) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// The beginning of a text from a file.

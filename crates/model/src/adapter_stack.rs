@@ -6,6 +6,7 @@ use std::sync::Arc;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::adapter::{AdapterFiles, AdapterPair};
+use crate::made_weight::MadeWeight;
 use crate::weight_bytes::past_end;
 
 /// The name of the stack of A (`a`) or B (`b`) for a weight.
@@ -31,8 +32,8 @@ pub(crate) struct AdapterStack {
     weight: String,
     of: [usize; 2],
     /// The format and the shape, `[adapters, rank, inputs]` or `[adapters, outputs, rank]`.
-    pub dtype: DType,
-    pub shape: Shape,
+    dtype: DType,
+    shape: Shape,
 }
 
 impl AdapterStack {
@@ -67,29 +68,6 @@ impl AdapterStack {
         Ok([stack(Side::A, [count, rank, inputs])?, stack(Side::B, [count, outputs, rank])?])
     }
 
-    /// Fills `into` with the bytes from `offset` on.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or a number exceeds the format.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let one = Shape::matrix(self.shape.extents()[1], self.shape.extents()[2]);
-        let bytes = self.dtype.bytes(&one)?;
-        let (mut at, mut rest) = (usize::try_from(offset).map_err(|_| past_end())?, into);
-        while !rest.is_empty() {
-            let (index, within) = (at / bytes, at % bytes);
-            let adapter = self.adapters.get(index).ok_or_else(past_end)?;
-            let length = (bytes - within).min(rest.len());
-            let (now, later) = rest.split_at_mut(length);
-            match adapter.pair(&self.weight, self.of)? {
-                // Zero is zero bytes in each of the formats.
-                None => now.fill(0),
-                Some(pair) => now.copy_from_slice(&self.matrix(&pair, &one)?[within..within + length]),
-            }
-            (at, rest) = (at + length, later);
-        }
-        Ok(())
-    }
-
     /// The bytes of one adapter's matrix.
     fn matrix(&self, pair: &AdapterPair<'_>, one: &Shape) -> Result<Vec<u8>> {
         let (rows, columns) = (one.rows(), one.columns());
@@ -113,12 +91,33 @@ impl AdapterStack {
         }
         self.dtype.pack_matrix(rows, columns, &numbers)
     }
+}
 
-    /// Checks that the files of no adapter have changed since they were opened.
-    ///
-    /// # Errors
-    /// When one was changed meanwhile.
-    pub fn check_unchanged(&self) -> Result<()> {
+impl MadeWeight for AdapterStack {
+    fn info(&self) -> (DType, Shape) {
+        (self.dtype, self.shape)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let one = Shape::matrix(self.shape.extents()[1], self.shape.extents()[2]);
+        let bytes = self.dtype.bytes(&one)?;
+        let (mut at, mut rest) = (usize::try_from(offset).map_err(|_| past_end())?, into);
+        while !rest.is_empty() {
+            let (index, within) = (at / bytes, at % bytes);
+            let adapter = self.adapters.get(index).ok_or_else(past_end)?;
+            let length = (bytes - within).min(rest.len());
+            let (now, later) = rest.split_at_mut(length);
+            match adapter.pair(&self.weight, self.of)? {
+                // Zero is zero bytes in each of the formats.
+                None => now.fill(0),
+                Some(pair) => now.copy_from_slice(&self.matrix(&pair, &one)?[within..within + length]),
+            }
+            (at, rest) = (at + length, later);
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
         self.adapters.iter().try_for_each(AdapterFiles::check_unchanged)
     }
 }

@@ -14,8 +14,10 @@ mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod json;
 mod latent_rows;
 mod limits;
+mod made_weight;
 mod model;
 mod modules;
 mod one_position;

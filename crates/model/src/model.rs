@@ -4,20 +4,22 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use girih_file::{Container, ContainerKind, read_required, shorten_parse};
+use girih_file::{Container, ContainerKind, read_required};
 use girih_graph::{Graph, Key, OutputKind};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use crate::adapter::{AdapterFiles, refused};
+use crate::adapter::AdapterFiles;
+use crate::adapter_config::refused;
 use crate::adapter_stack::{AdapterStack, lora_name};
 use crate::arch::{self, Arch, ArchOptions, Facts, HiddenState, ModelConfig, Suggestion};
 use crate::assemble::{self, GraphOptions};
 use crate::draft_files::DraftFiles;
 use crate::generation::GenerationConfig;
+use crate::json::parse_json;
 use crate::limits::ModelLimits;
+use crate::made_weight::MadeWeight;
 use crate::modules::{self, SentenceFacts};
-use crate::special_floats;
 use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
@@ -96,6 +98,15 @@ impl ModelFiles {
         DraftFiles::open(container, config.as_ref(), (&self.arch, self.facts.layers.len()), limits)
     }
 
+    /// Opens an adapter of the model: a folder of PEFT or a GGUF. Either suits a model of both formats.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when it changes the model in a way that girih cannot; others when its files
+    /// are malformed or are not those of an adapter of this model.
+    pub fn open_adapter(&self, path: &Path, limits: &ModelLimits) -> Result<AdapterFiles> {
+        AdapterFiles::open(path, (&self.arch, &self.facts), limits)
+    }
+
     /// Puts adapters beside the model, for which it has none yet. Its graphs then have the input
     /// [`InputSpec::ADAPTERS`](girih_graph::InputSpec::ADAPTERS), a number for each adapter.
     ///
@@ -116,7 +127,9 @@ impl ModelFiles {
                 return Err(refused(format!("an adapter changes '{name}', which the model does not have")));
             };
             let [a, b] = AdapterStack::both(&adapters, name, [shape.rows(), shape.columns()])?;
-            stacks.extend([(lora_name(name, "a"), a), (lora_name(name, "b"), b)]);
+            let both: [(String, Box<dyn MadeWeight>); 2] =
+                [(lora_name(name, "a"), Box::new(a)), (lora_name(name, "b"), Box::new(b))];
+            stacks.extend(both);
         }
         self.weights.add(stacks, adapters.len());
         self.adapters = adapters;
@@ -260,10 +273,4 @@ pub(crate) fn interpret(
 fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
     let text = read_required(folder, name, limits.file.json_bytes)?;
     parse_json(&text).map_err(|error| error.of(folder.join(name).display()))
-}
-
-/// Parses JSON.
-pub(crate) fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(&special_floats::tagged(text))
-        .map_err(|error| Error::new(format!("is not valid JSON: {}", shorten_parse(&error))))
 }

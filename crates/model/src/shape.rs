@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use crate::arch::schema::{Arch, Field, LayerSchema, MixerSchema, Relayout, ResidualSchema, pattern};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, ONE, Stored};
 use crate::assemble::{self, GraphOptions, WeightTypes};
+use crate::json::parse_json;
 use crate::limits::ModelLimits;
-use crate::model::parse_json;
 
 /// The facts of a model whose weights are absent. They count as stored in bf16.
 #[derive(Debug)]

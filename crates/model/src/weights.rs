@@ -11,12 +11,11 @@ use girih_graph::backend::RowSource;
 use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::adapter_stack::AdapterStack;
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight, pattern};
 use crate::arch::{AttentionFacts, Facts, ONE};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
-use crate::model::ModelFiles;
+use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
 use crate::row_cut::RowCut;
 use crate::rows_part::{FileRows, RowsPart, read_parts};
@@ -61,8 +60,8 @@ enum WeightEntry {
     Computed(Vec<f32>),
     /// The matrices that rotate heads by one position.
     OnePosition(OnePosition),
-    /// One of the two matrices of each adapter.
-    OfAdapters(AdapterStack),
+    /// Another one.
+    Made(Box<dyn MadeWeight>),
 }
 
 /// What the tensors of a container are.
@@ -101,13 +100,12 @@ impl ModelWeights {
         ModelWeights::resolve_as(Tensors::OfModel, arch, container, kinds)
     }
 
-    /// The matrices of an adapter of `model` under the names of the weights that they change; each has the rows of that
+    /// The matrices of an adapter under the names of the weights that they change; each has the rows of that
     /// weight, in girih's order.
     ///
     /// # Errors
     /// When one belongs to no weight of the model, or to one that girih does not make of rows of a tensor.
-    pub(crate) fn of_adapter(model: &ModelFiles, container: Container) -> Result<ModelWeights> {
-        let (arch, facts) = (model.arch(), &model.facts);
+    pub(crate) fn of_adapter(arch: &Arch, facts: &Facts, container: Container) -> Result<ModelWeights> {
         let kinds: Vec<&str> = facts.layers.iter().map(|layer| layer.kind.as_str()).collect();
         let mut weights = ModelWeights::resolve_as(Tensors::OfAdapter, arch, container, &kinds)?;
         weights.rearrange(arch, facts)?;
@@ -376,8 +374,7 @@ impl ModelWeights {
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_))
-            | None => {
+            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::Made(_)) | None => {
                 return Ok(());
             }
         };
@@ -440,14 +437,14 @@ impl ModelWeights {
             WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
             WeightEntry::OnePosition(turn) => Some((DType::F32, turn.shape)),
-            WeightEntry::OfAdapters(stack) => Some((stack.dtype, stack.shape)),
+            WeightEntry::Made(made) => Some(made.info()),
         }
     }
 
     /// Adds the matrices of this number of adapters, which are weights of their own.
-    pub(crate) fn add(&mut self, stacks: Vec<(String, AdapterStack)>, adapters: usize) {
+    pub(crate) fn add(&mut self, made: Vec<(String, Box<dyn MadeWeight>)>, adapters: usize) {
         self.adapters = adapters;
-        self.entries.extend(stacks.into_iter().map(|(name, stack)| (name, WeightEntry::OfAdapters(stack))));
+        self.entries.extend(made.into_iter().map(|(name, made)| (name, WeightEntry::Made(made))));
     }
 
     /// The number of adapters beside the model.
@@ -461,7 +458,7 @@ impl ModelWeights {
             WeightEntry::Stored { tensor, .. } | WeightEntry::TransposedHeads { tensor, .. } => Some(tensor),
             WeightEntry::Assembled { parts, .. } => Some(&parts.first()?.tensor),
             WeightEntry::OfExperts(rows) => Some(&rows.tensor),
-            WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::OfAdapters(_) => None,
+            WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::Made(_) => None,
         }
     }
 
@@ -485,7 +482,7 @@ impl ModelWeights {
             | WeightEntry::TransposedHeads { .. }
             | WeightEntry::Computed(_)
             | WeightEntry::OnePosition(_)
-            | WeightEntry::OfAdapters(_) => None,
+            | WeightEntry::Made(_) => None,
         }
     }
 
@@ -541,7 +538,7 @@ impl ModelWeights {
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
             WeightEntry::OnePosition(turn) => copy(&turn.numbers(), offset, into),
-            WeightEntry::OfAdapters(stack) => stack.read(offset, into),
+            WeightEntry::Made(made) => made.read(offset, into),
         }
     }
 
@@ -630,12 +627,12 @@ impl WeightSource for ModelWeights {
 
     fn check_unchanged(&self) -> Result<()> {
         self.container.check_unchanged()?;
-        let stacks = self.entries.values().filter_map(|entry| match entry {
-            WeightEntry::OfAdapters(stack) => Some(stack),
+        let mut made = self.entries.values().filter_map(|entry| match entry {
+            WeightEntry::Made(made) => Some(made),
             _ => None,
         });
-        // Every stack is of the same adapters.
-        stacks.take(1).try_for_each(AdapterStack::check_unchanged)
+        // All are of the same adapters.
+        made.next().map_or(Ok(()), |made| made.check_unchanged())
     }
 }
 

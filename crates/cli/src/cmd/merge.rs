@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use girih_model::{AdapterFiles, ModelLimits};
+use girih_model::ModelLimits;
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -30,7 +30,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
-    let adapter = AdapterFiles::open(&args.adapter, model.files(), &ModelLimits::DEFAULT)?;
+    let adapter = model.files().open_adapter(&args.adapter, &ModelLimits::DEFAULT)?;
     let (show, begun) = (args.show.show(), Instant::now());
     let bar = show.bar("writing", 0, Unit::Things("weights"));
     let report = girih_convert::merge(model.files(), &adapter, &args.out, &mut |progress| {

@@ -27,7 +27,7 @@ pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::weight_schema::{
-    ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+    EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
 
 /// The description of an architecture.
@@ -539,9 +539,6 @@ pub struct BiasFlag {
     /// The projections of a layer, such as `mixer.q`, or `head`.
     pub of: Vec<String>,
 }
-
-/// What stands for the index of an expert in the name of a tensor.
-pub const EXPERT: &str = "{e}";
 
 impl NormPosition {
     /// Every position.

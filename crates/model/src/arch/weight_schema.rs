@@ -5,8 +5,10 @@ use serde::Deserialize;
 
 use super::delta_schema::DeltaPart;
 use super::ffn_schema::FfnKind;
-use super::schema::EXPERT;
 use super::ssm_schema::SsmPart;
+
+/// What stands for the index of an expert in the name of a tensor.
+pub const EXPERT: &str = "{e}";
 
 /// One weight and its names.
 #[derive(Clone, Debug, Deserialize)]
