@@ -33,7 +33,7 @@ pub struct ServedFolder {
     open: OpenFolderModel,
     /// The models that cannot be served, by name, or by path if another one has the name: they are opened again when they
     /// have changed.
-    refused: Mutex<BTreeMap<String, Refusal>>,
+    refused: Mutex<BTreeMap<String, LeftOutModel>>,
     /// Whether the sandbox has begun, which knows only the paths that were named before.
     is_confined: AtomicBool,
     /// What the models that were opened need beside their own files.
@@ -41,7 +41,7 @@ pub struct ServedFolder {
 }
 
 /// Why a model cannot be served.
-struct Refusal {
+struct LeftOutModel {
     version: String,
     sentence: String,
 }
@@ -107,10 +107,10 @@ impl ServedFolder {
         }
         let sentence = sentence();
         print_note(format_args!("left out: {sentence}"));
-        self.refused().insert(key.to_owned(), Refusal { version: version.to_owned(), sentence });
+        self.refused().insert(key.to_owned(), LeftOutModel { version: version.to_owned(), sentence });
     }
 
-    fn refused(&self) -> MutexGuard<'_, BTreeMap<String, Refusal>> {
+    fn refused(&self) -> MutexGuard<'_, BTreeMap<String, LeftOutModel>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +118,7 @@ impl ServedFolder {
         let models = self.models(&self.options()?)?;
         let refused = self.refused();
         let is_refused = |(FolderModel { name, .. }, version): &(FolderModel, String)| {
-            refused.get(name).is_some_and(|refusal| refusal.version == *version)
+            refused.get(name).is_some_and(|left_out| left_out.version == *version)
         };
         let open = models.into_iter().filter(|model| !is_refused(model));
         Ok(open.map(|(FolderModel { name, .. }, version)| FolderEntry { name, version }).collect())
