@@ -280,15 +280,16 @@ fn a_client_that_leaves_ends_its_download_which_goes_on_the_next_time() {
 fn a_model_that_cannot_be_served_is_told_of_and_can_be_deleted() {
     let home = Folder::new();
     model_folder(&home, "source", 512);
-    home.write("source/config.json", r#"{"model_type": "no_such_family"}"#);
+    home.write("source/config.json", r#"{"architectures": ["NoSuchForCausalLM"]}"#);
     fs::create_dir(home.file("models")).expect("it is new");
     let hub = Server::of_repo(&repository(&home.file("source")));
     let folder = home.file("models");
     let server = pulling(&home, &hub, &["--models", name(&folder), "--allow-pull", "50MiB"]);
     let (_, lines) = pull(&server, "org/name");
     let error = lines.last().expect("a line")["error"].as_str().expect("an error");
-    assert!(error.starts_with("org/name was downloaded and cannot be served: org/name: "), "{error}");
-    assert!(error.contains("no_such_family") && error.contains("/api/delete removes them"), "{error}");
+    assert!(error.starts_with("org/name was downloaded and cannot be served: "), "{error}");
+    assert!(error.contains("NoSuchForCausalLM") && error.contains("/api/delete removes them"), "{error}");
+    assert!(!error.contains(name(&folder)), "{error}");
     assert!(folder.join("org/name/config.json").is_file());
     assert_eq!(server.lines("DELETE /api/delete", &json!({"model": "org/name"})), (200, Vec::new()));
     assert!(!folder.join("org").exists());
