@@ -19,18 +19,28 @@ pub struct ServerReads {
     pub files: Vec<PathBuf>,
 }
 
-/// What a server of these models may do with files.
-pub fn of_server(models: &[ServedModel], reads: &ServerReads) -> Confinement {
+/// The options of models that a server does not have yet.
+#[derive(Clone, Debug)]
+pub struct UsualOptions {
+    /// Where their files are kept.
+    pub open: OpenOptions,
+    /// How they run.
+    pub run: RunOptions,
+}
+
+/// What a server of these models may do with files, and of further ones with the `usual` options.
+pub fn of_server(models: &[ServedModel], usual: Option<&UsualOptions>, reads: &ServerReads) -> Confinement {
     let mut allowed =
         Confinement { run: loading::own_program().into_iter().collect(), ..Confinement::default() };
     let sources = models.iter().map(|model| Path::new(&model.source));
     let sources = sources.chain(reads.models.iter().map(PathBuf::as_path));
     sources.for_each(|source| allowed.read.extend(folders(source)));
     allowed.read.extend(reads.files.iter().cloned());
-    for model in models {
-        let OpenOptions { cache, hub, .. } = &model.open_options;
+    let options = models.iter().map(|model| (&model.open_options, &model.run_options));
+    for (open, run) in options.chain(usual.map(|usual| (&usual.open, &usual.run))) {
+        let OpenOptions { cache, hub, .. } = open;
         allowed.read.extend(hub.as_ref().ok().map(|hub| hub.cache.clone()));
-        let RunOptions { prompt_cache, backend, .. } = &model.run_options;
+        let RunOptions { prompt_cache, backend, .. } = run;
         let written = cache.iter().chain(prompt_cache.as_ref().map(|cache| &cache.folder));
         allowed.write.extend(written.cloned());
         let settings = backend.settings();

@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use girih_file::{COMPANIONS, SplitName};
+
 use crate::error::{Error, Result};
 
 /// The maximum number of models of a folder.
 const MAX_MODELS: usize = 1024;
+
+/// The file of a folder that has the options of its models.
+pub const OPTIONS_FILE: &str = "girih.toml";
 
 /// A model of a folder. Models are in the order of their names, then of their paths.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +52,11 @@ fn add_models(folder: &Path, prefix: &str, models: &mut Vec<FolderModel>) -> Res
         else {
             continue;
         };
-        match name_of(file, &path) {
-            Some(name) => models.push(FolderModel { name: format!("{prefix}{name}"), path: text.to_owned() }),
+        match model_entry(&path) {
+            Some(ModelEntry { name, is_opened: true }) => {
+                models.push(FolderModel { name: format!("{prefix}{name}"), path: text.to_owned() });
+            }
+            Some(_) => {}
             None if !file.starts_with('.') && path.is_dir() => owners.push((file.to_owned(), path)),
             None => {}
         }
@@ -59,22 +67,45 @@ fn add_models(folder: &Path, prefix: &str, models: &mut Vec<FolderModel>) -> Res
     Ok(owners)
 }
 
-/// The name of a model; `None` if the entry is none.
-fn name_of<'a>(file: &'a str, path: &Path) -> Option<&'a str> {
-    if file.starts_with('.') {
+/// The model to which an entry of a folder belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelEntry<'a> {
+    /// The model's name in its folder.
+    pub name: &'a str,
+    /// Whether the entry is opened as the model: a folder, a file, or the first part.
+    pub is_opened: bool,
+}
+
+/// The model to which an entry of a folder belongs; `None` if it is no part of one.
+pub fn model_entry(path: &Path) -> Option<ModelEntry<'_>> {
+    let file = path.file_name()?.to_str().filter(|file| !file.starts_with('.'))?;
+    if path.is_dir() {
+        let entry = ModelEntry { name: file, is_opened: true };
+        return path.join("config.json").is_file().then_some(entry);
+    }
+    gguf_entry(file.strip_suffix(".gguf")?)
+}
+
+/// The model to which a GGUF file of this name without its ending belongs.
+fn gguf_entry(stem: &str) -> Option<ModelEntry<'_>> {
+    if stem.contains("mmproj") {
         return None;
     }
-    if path.is_dir() {
-        return path.join("config.json").is_file().then_some(file);
-    }
-    let stem = file.strip_suffix(".gguf").filter(|stem| !stem.contains("mmproj"))?;
-    // `name-00002-of-00003`
-    match stem.rsplit_once("-of-").and_then(|(before, _)| before.rsplit_once('-')) {
-        Some((name, part)) if part.len() == 5 && part.bytes().all(|byte| byte.is_ascii_digit()) => {
-            (part == "00001").then_some(name)
-        }
-        _ => Some(stem),
-    }
+    Some(match SplitName::of(stem) {
+        Some(SplitName { prefix, number, .. }) => ModelEntry { name: prefix, is_opened: number == 1 },
+        None => ModelEntry { name: stem, is_opened: true },
+    })
+}
+
+/// Whether a model of this name in its folder is found under it, and no file that belongs beside models has it.
+pub fn is_own_name(name: &str) -> bool {
+    let entry = ModelEntry { name, is_opened: true };
+    gguf_entry(name) == Some(entry) && !is_reserved(name)
+}
+
+/// Whether a file that belongs beside models, or to one, has this name.
+pub fn is_reserved(name: &str) -> bool {
+    name == OPTIONS_FILE || COMPANIONS.contains(&name)
 }
 
 #[cfg(test)]
@@ -105,7 +136,21 @@ mod tests {
         }
         let names: Vec<String> = models(&folder).unwrap().into_iter().map(|model| model.name).collect();
         assert_eq!(names, ["a", "b", "c", "one-of-two", "org/d", "org/e:Q4_0"]);
+        let part = ModelEntry { name: "c", is_opened: false };
+        assert_eq!(model_entry(&folder.join("c-00002-of-00002.gguf")), Some(part));
         fs::remove_dir_all(&folder).unwrap();
         assert!(models(&folder).is_err());
+    }
+
+    #[test]
+    fn a_name_under_which_no_model_is_found_is_no_own_name() {
+        for name in ["a", "Qwen3:Q4_0", "a-00001-of-00002-b", "x.gguf"] {
+            assert!(is_own_name(name), "{name}");
+        }
+        for name in
+            ["mmproj-a", "a-mmproj-F16", "a-00001-of-00003", "a-00002-of-00003", "girih.toml", "config.json"]
+        {
+            assert!(!is_own_name(name), "{name}");
+        }
     }
 }

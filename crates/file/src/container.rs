@@ -179,6 +179,17 @@ impl Container {
         })
     }
 
+    /// As [`Container::check_unchanged`] for a model that runs, which a further name of a file, or other permissions,
+    /// do not end. A program that sets the time of a file's modification can hide a change.
+    ///
+    /// # Errors
+    /// When a file was modified since it was opened.
+    pub fn check_contents(&self) -> Result<()> {
+        self.shards.iter().try_for_each(|Shard { path, source }| {
+            source.check_contents().map_err(|error| error.of(path.display()))
+        })
+    }
+
     /// Whether the paths of the files still lead to them, and none has changed since it was opened.
     pub fn is_current(&self) -> bool {
         self.shards.iter().all(|shard| shard.source.is_at(&shard.path))

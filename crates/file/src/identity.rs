@@ -85,6 +85,12 @@ impl FileIdentity {
         (now.abs_diff(changed) <= tick).then_some(2 * tick)
     }
 
+    /// Whether the file has the contents of another time, as far as its size and the time of its last modification
+    /// tell: a further name, other permissions or another owner change no contents.
+    pub fn has_contents_of(&self, other: &FileIdentity) -> bool {
+        FileIdentity { changed: other.changed, ..*self } == *other
+    }
+
     /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -188,6 +194,15 @@ mod tests {
         assert!(line.starts_with("device ") && line.contains(" of 7 bytes"), "{line}");
         assert_eq!(identity(&path), first);
         assert_ne!(identity(&other), first);
+        // A further name is no change of the contents; a further byte is.
+        fs::hard_link(&path, root.join("second.gguf")).unwrap();
+        let linked = identity(&path);
+        assert!(
+            linked != first && linked.has_contents_of(&first) && !identity(&other).has_contents_of(&first)
+        );
+        fs::write(&other, "numbers!").unwrap();
+        assert!(!identity(&other).has_contents_of(&FileIdentity { size: 7, ..identity(&other) }));
+        let first = linked;
         // The same size and modification time, written at once.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         fs::write(&path, "Numbers").unwrap();

@@ -25,6 +25,7 @@ mod quote;
 pub mod safetensors;
 mod safetensors_writer;
 mod source;
+mod split_name;
 mod staged;
 mod writer;
 
@@ -41,5 +42,6 @@ pub use outside::{
 pub use private::{FolderLock, PrivateFolder, try_lock_file};
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
+pub use split_name::SplitName;
 pub use staged::{create_private_file, replace_file};
 pub use writer::{ContainerWriter, NewTensor};

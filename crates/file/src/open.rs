@@ -16,6 +16,7 @@ use crate::outside::read_required;
 use crate::quote::{quote, shorten, shorten_parse};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
+use crate::split_name::SplitName;
 use crate::{gguf, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
@@ -108,9 +109,9 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.read_dir().map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
-        let Some(name) = name.to_str().filter(|name| name.ends_with(".gguf")) else { continue };
-        if GgufSplit::of(name).is_none_or(|split| split.number == 1) {
-            names.push(name.to_owned());
+        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".gguf")) else { continue };
+        if SplitName::of(stem).is_none_or(|split| split.number == 1) {
+            names.push(format!("{stem}.gguf"));
         }
     }
     names.sort();
@@ -205,36 +206,12 @@ fn is_plain(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.contains(['/', '\\', '\0'])
 }
 
-/// The name of a file of a split GGUF: `PREFIX-00002-of-00003.gguf`.
-struct GgufSplit<'a> {
-    prefix: &'a str,
-    number: u32,
-    count: u32,
-}
-
-impl GgufSplit<'_> {
-    fn of(name: &str) -> Option<GgufSplit<'_>> {
-        let digits = |text: &str| -> Option<u32> {
-            let plain = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-            plain.then(|| text.parse().ok()).flatten()
-        };
-        let (head, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-        let (prefix, number) = head.rsplit_once('-')?;
-        Some(GgufSplit { prefix, number: digits(number)?, count: digits(count)? })
-    }
-
-    /// The names of all files of the split, in order.
-    fn names(&self) -> impl Iterator<Item = String> {
-        (1..=self.count).map(|number| format!("{}-{number:05}-of-{:05}.gguf", self.prefix, self.count))
-    }
-}
-
 fn open_gguf(path: &Path, limits: &FileLimits) -> Result<Container> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let paths = match name.and_then(GgufSplit::of) {
+    let stem = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".gguf"));
+    let paths = match stem.and_then(SplitName::of) {
         None => vec![path.to_owned()],
         Some(split) if (1..=split.count).contains(&split.number) && split.count <= limits.shards => {
-            split.names().map(|name| path.with_file_name(name)).collect()
+            split.names().map(|name| path.with_file_name(format!("{name}.gguf"))).collect()
         }
         Some(split) => {
             let sentence = format!(

@@ -67,6 +67,15 @@ impl ByteSource {
         }
     }
 
+    /// See [`Container::check_contents`](crate::Container::check_contents).
+    pub(super) fn check_contents(&self) -> Result<()> {
+        let Backing::File(file, identity) = &self.backing else { return Ok(()) };
+        match FileIdentity::of(file) {
+            Ok(now) if now.has_contents_of(identity) => Ok(()),
+            _ => Err(Error::new("was changed while the model ran; load it again")),
+        }
+    }
+
     /// Whether a path leads to this file, unchanged; true for bytes in memory.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         match &self.backing {

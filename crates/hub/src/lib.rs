@@ -32,8 +32,8 @@ pub use env::HubEnv;
 pub use fuzz::fuzz;
 pub use id::{ModelId, ModelReference};
 pub use manage::{
-    CachedModel, CachedRevision, Removed, Repaired, RevisionFault, Unfinished, UnfinishedFiles, list, remove,
-    repair,
+    CachedModel, CachedRevision, Removed, Repaired, RevisionFault, Unfinished, UnfinishedFiles, keep_only,
+    list, remove, repair,
 };
 pub use options::PullOptions;
 pub use progress::PullProgress;

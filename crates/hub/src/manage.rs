@@ -141,6 +141,18 @@ pub fn remove(id: &ModelId, env: &HubEnv) -> Result<Removed> {
     removed.map_err(|error| Error::new(format!("cannot be removed ({error})")).of(id))
 }
 
+/// Removes what the cache has of a model beside one commit: other commits, and files that this one does not use,
+/// unfinished ones too.
+///
+/// # Errors
+/// When something cannot be removed, or another process is changing the model.
+pub fn keep_only(id: &ModelId, commit: &str, env: &HubEnv) -> Result<Removed> {
+    let repo = Repo::of(&env.cache, id);
+    let _lock = repo.lock(LOCK_WAIT)?;
+    let removed = keep_commit(&repo, commit);
+    removed.map_err(|error| Error::new(format!("what is older cannot be removed ({error})")).of(id))
+}
+
 /// Hashes every blob; removes blobs with a wrong digest, dangling links and, if wanted, unfinished
 /// files. `progress` gets the number of bytes that were read of a file, each time.
 pub fn repair(
@@ -247,19 +259,37 @@ fn remove_repo(repo: &Repo) -> io::Result<Removed> {
 }
 
 fn remove_revision(repo: &Repo, commit: &str) -> io::Result<Removed> {
+    remove_snapshot(repo, commit)?;
+    if commits(repo)?.is_empty() {
+        let rest = remove_repo(repo)?;
+        return Ok(Removed { revisions: 1, ..rest });
+    }
+    let removed = remove_unused_blobs(repo)?;
+    Ok(Removed { revisions: 1, ..removed })
+}
+
+fn keep_commit(repo: &Repo, commit: &str) -> io::Result<Removed> {
+    let others: Vec<String> = commits(repo)?.into_iter().filter(|other| other != commit).collect();
+    others.iter().try_for_each(|other| remove_snapshot(repo, other))?;
+    let removed = remove_unused_blobs(repo)?;
+    Ok(Removed { revisions: others.len(), ..removed })
+}
+
+/// Removes a commit and its names; its blobs stay.
+fn remove_snapshot(repo: &Repo, commit: &str) -> io::Result<()> {
     for (name, _) in repo.revisions().iter().filter(|(_, of)| of == commit) {
         fs::remove_file(repo.refs().join(name))?;
     }
-    fs::remove_dir_all(repo.snapshot(commit))?;
+    fs::remove_dir_all(repo.snapshot(commit))
+}
+
+/// Removes the blobs, also unfinished ones, that no commit uses.
+fn remove_unused_blobs(repo: &Repo) -> io::Result<Removed> {
     let mut needed = BTreeSet::new();
     for commit in commits(repo)? {
         needed.extend(blobs_of(&repo.snapshot(&commit))?);
     }
-    if needed.is_empty() && commits(repo)?.is_empty() {
-        let rest = remove_repo(repo)?;
-        return Ok(Removed { revisions: 1, ..rest });
-    }
-    let mut removed = Removed { revisions: 1, ..Removed::default() };
+    let mut removed = Removed::default();
     for (name, path) in entries(&repo.blobs())? {
         // Other tools' incomplete files do not belong to a snapshot yet.
         if !needed.contains(&name) && Digest::parse(name.trim_end_matches(PARTIAL)).is_some() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{COMPANIONS, FileLimits, nearest, quote, shorten};
+use girih_file::{COMPANIONS, FileLimits, SplitName, nearest, quote, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
@@ -49,24 +49,10 @@ fn safetensors<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let all = || names.iter().copied().filter(|name| !name.contains('/') && name.ends_with(".safetensors"));
     let is_model = |name: &&str| {
         let stem = name.trim_end_matches(".safetensors");
-        stem == "model" || part_of(stem).is_some_and(|part| part.prefix == "model")
+        stem == "model" || SplitName::of(stem).is_some_and(|part| part.prefix == "model")
     };
     let model: Vec<&str> = all().filter(is_model).collect();
     if model.is_empty() { all().collect() } else { model }
-}
-
-/// The name of a file of a split model: `prefix-00002-of-00003`.
-struct SplitFileName<'a> {
-    prefix: &'a str,
-    number: u32,
-    count: u32,
-}
-
-fn part_of(stem: &str) -> Option<SplitFileName<'_>> {
-    let (rest, count) = stem.rsplit_once("-of-")?;
-    let (prefix, number) = rest.rsplit_once('-')?;
-    let digits = |text: &str| (text.len() == 5).then(|| text.parse().ok()).flatten();
-    Some(SplitFileName { prefix, number: digits(number)?, count: digits(count)? })
 }
 
 /// The GGUF models of a repository: the stem without a split's numbers, and the
@@ -79,7 +65,7 @@ fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
         if file.to_ascii_lowercase().starts_with("mmproj") {
             continue;
         }
-        models.entry(part_of(stem).map_or(stem, |part| part.prefix)).or_default().push(name);
+        models.entry(SplitName::of(stem).map_or(stem, |part| part.prefix)).or_default().push(name);
     }
     for files in models.values_mut() {
         files.sort_unstable();
@@ -90,7 +76,7 @@ fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
 fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
     let models = gguf_models(names);
     // A file of a split model stands for all of them.
-    let quant = part_of(quant).map_or(quant, |part| part.prefix);
+    let quant = SplitName::of(quant).map_or(quant, |part| part.prefix);
     if let Some((stem, files)) = models.iter().find(|(stem, _)| stem.eq_ignore_ascii_case(quant)) {
         return complete(stem, files);
     }
@@ -190,8 +176,8 @@ fn has_label(stem: &str, label: &str) -> bool {
 
 /// All files of a split model, or the only file of another.
 fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
-    let parts: Vec<SplitFileName<'_>> =
-        files.iter().filter_map(|name| part_of(name.strip_suffix(".gguf")?)).collect();
+    let parts: Vec<SplitName<'_>> =
+        files.iter().filter_map(|name| SplitName::of(name.strip_suffix(".gguf")?)).collect();
     if parts.is_empty() {
         return Ok(files.to_vec());
     }

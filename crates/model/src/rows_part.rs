@@ -53,7 +53,7 @@ pub(crate) fn read_parts(
 #[derive(Debug)]
 pub(crate) struct FileRows {
     pub container: Arc<Container>,
-    pub parts: Vec<RowsPart>,
+    pub parts: Arc<Vec<RowsPart>>,
     /// The bytes of a row.
     pub row: usize,
 }
@@ -66,6 +66,6 @@ impl RowSource for FileRows {
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        self.container.check_unchanged()
+        self.container.check_contents()
     }
 }

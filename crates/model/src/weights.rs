@@ -51,7 +51,7 @@ enum WeightEntry {
     /// A tensor of the container.
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// A tensor of this format and shape that consists of parts, one after the other.
-    Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
+    Assembled { parts: Arc<Vec<RowsPart>>, dtype: DType, shape: Shape },
     /// The matrices of all heads of this tensor, one after the other, each with columns as rows.
     TransposedHeads { tensor: String, heads: Vec<TensorInfo>, shape: Shape },
     /// A part of the rows of each expert's matrix.
@@ -283,7 +283,7 @@ impl ModelWeights {
             let first = RowsPart { tensor: tensor.clone(), info: first, row: *row, range: range.clone() };
             let missing = input.vocabulary.saturating_sub(shape.rows());
             *shape = Shape::new(&[shape.rows() + missing, shape.columns()])?;
-            parts.extend((0..missing).map(|_| first.clone()));
+            Arc::make_mut(parts).extend((0..missing).map(|_| first.clone()));
         }
         Ok(())
     }
@@ -301,7 +301,8 @@ impl ModelWeights {
                     RowsPart { tensor: tensor.clone(), info, row, range: 0..row }
                 };
                 let dtype = infos[0].dtype;
-                WeightEntry::Assembled { parts: infos.into_iter().map(part).collect(), dtype, shape }
+                let parts = Arc::new(infos.into_iter().map(part).collect());
+                WeightEntry::Assembled { parts, dtype, shape }
             }
             LatentRows::Transposed(heads, shape) => WeightEntry::TransposedHeads { tensor, heads, shape },
         };
@@ -340,7 +341,7 @@ impl ModelWeights {
                     let row = info.bytes as usize;
                     Ok(RowsPart { tensor: tensor.clone(), info, row, range: 0..row })
                 });
-                let parts = parts.collect::<Result<_>>()?;
+                let parts = Arc::new(parts.collect::<Result<Vec<_>>>()?);
                 let shape = info.shape.with_outermost(ranges.iter().map(Range::len).sum());
                 WeightEntry::Assembled { parts, dtype: info.dtype, shape }
             }
@@ -398,10 +399,10 @@ impl ModelWeights {
     pub fn rows(&self, name: &str) -> Option<Arc<dyn RowSource>> {
         self.container.identity()?;
         let parts = match self.entries.get(name)? {
-            WeightEntry::Assembled { parts, .. } => parts.clone(),
+            WeightEntry::Assembled { parts, .. } => Arc::clone(parts),
             WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored } => {
                 let row = info.bytes as usize / info.shape.rows().max(1);
-                vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }]
+                Arc::new(vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }])
             }
             _ => return None,
         };
@@ -537,7 +538,7 @@ impl ModelWeights {
             }
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
-            WeightEntry::OnePosition(turn) => copy(&turn.numbers(), offset, into),
+            WeightEntry::OnePosition(turn) => turn.fill(offset, into),
             WeightEntry::Made(made) => made.read(offset, into),
         }
     }
@@ -758,7 +759,7 @@ fn entry(
     };
     let parts = parts.into_iter();
     let parts = parts.map(|(tensor, info, _)| RowsPart { tensor, info, row, range: range.clone() }).collect();
-    Ok(WeightEntry::Assembled { parts, dtype, shape })
+    Ok(WeightEntry::Assembled { parts: Arc::new(parts), dtype, shape })
 }
 
 /// Refuses a weight that is stored as integers: their scales, if there are any, are elsewhere.

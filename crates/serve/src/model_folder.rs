@@ -28,4 +28,8 @@ pub trait ModelFolder: Debug + Send + Sync {
     /// Opens a model to check it; `None` if it cannot be served, which the operator is told. Its
     /// [`version`](ServedModel::version) is the entry's.
     fn open(&self, entry: &FolderEntry) -> Option<ServedModel>;
+
+    /// Why a model that is there now cannot be served, if [`open`](ModelFolder::open) has found that. The sentence is
+    /// for clients.
+    fn refusal(&self, name: &str) -> Option<String>;
 }

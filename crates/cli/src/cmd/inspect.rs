@@ -17,7 +17,7 @@ use super::outcome::Outcome;
 use super::template_digest::TemplateDigest;
 use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json, print_note};
@@ -105,9 +105,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
     if args.tensors {
-        for row in tensors(model) {
-            print_line!("{:<40} {:<6} {}", json_text(&row["name"]), json_text(&row["dtype"]), row["shape"])?;
-        }
+        print_tensors(model)?;
     }
     print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
@@ -124,6 +122,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// Prints what an assistant is: how it runs depends on the model that it drafts for.
 fn inspect_assistant(model: &ModelFiles, args: &Args) -> Result<Outcome> {
+    if args.source.is_some() {
+        return Err(Error::call(
+            "--source compares chat templates, and the model is an assistant, which has none: omit it",
+        ));
+    }
     if args.json {
         print_json(&json!({
             "facts": facts(model),
@@ -139,8 +142,19 @@ fn inspect_assistant(model: &ModelFiles, args: &Args) -> Result<Outcome> {
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
+    if args.tensors {
+        print_tensors(model)?;
+    }
     print_line!("it drafts for another model, with --draft, and has no plan of its own")?;
     Ok(Outcome::Done)
+}
+
+/// Prints each weight with its format and shape.
+fn print_tensors(model: &ModelFiles) -> Result<()> {
+    for row in tensors(model) {
+        print_line!("{:<40} {:<6} {}", json_text(&row["name"]), json_text(&row["dtype"]), row["shape"])?;
+    }
+    Ok(())
 }
 
 /// Prints a description for the model in a folder, and what girih says of the model with it.

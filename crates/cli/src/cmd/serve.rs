@@ -1,6 +1,7 @@
 //! `girih serve`: serves models over HTTP.
 
 mod model_options;
+mod model_version;
 mod served_folder;
 mod served_names;
 
@@ -22,13 +23,14 @@ use rustix::io::Errno;
 use super::outcome::Outcome;
 use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
-use crate::confinement::{self, ServerReads};
+use crate::config_file;
+use crate::confinement::{self, ServerReads, UsualOptions};
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::loading;
-use crate::model_folder::FolderModel;
+use crate::model_folder::{FolderModel, OPTIONS_FILE};
 use crate::model_name;
-use crate::model_store::ModelStore;
+use crate::model_store::{ModelStore, PullAccess};
 use crate::output::print_note;
 use crate::process_limits;
 use crate::server_args::ServerArgs;
@@ -64,6 +66,9 @@ pub struct Args {
     /// as it has at most this size.
     #[arg(long, value_name = "SIZE", requires = "model_folder", value_parser = byte_count)]
     allow_pull: Option<u64>,
+    /// Download with your access token (HF_TOKEN): clients may then read what only you may.
+    #[arg(long, requires = "allow_pull")]
+    allow_pull_token: bool,
     /// Id of the model in the APIs; of several models, given once for each in order.
     #[arg(long, value_name = "NAME", alias = "served-model-name")]
     served_name: Vec<String>,
@@ -123,16 +128,15 @@ pub fn run(
     let show = args.device.show.show();
     let call = Arc::new(ServeCall { args, again: Box::new(again) });
     let args = &call.args;
-    let Models { served, folder, reads } = models(&call)?;
-    let is_on_gpu = |model: &ServedModel| model.run_options.backend.info().name == "gpu";
-    if args.server.is_confined() && served.iter().any(is_on_gpu) {
-        return Err(Error::call(
-            "the sandbox of serve hides the GPU's driver: add --no-sandbox, or choose another backend",
-        ));
+    let Models { served, folder, usual, reads } = models(&call)?;
+    let of_served = served.iter().map(|model| &model.run_options);
+    if args.server.is_confined() && of_served.chain(usual.as_ref().map(|usual| &usual.run)).any(is_on_gpu) {
+        return Err(hidden_gpu());
     }
     // Before this process gives up what that one needs.
+    let access = if args.allow_pull_token { PullAccess::WithToken } else { PullAccess::Public };
     let store = args.model_folder.as_ref().zip(args.allow_pull);
-    let store = store.map(|(folder, cap)| ModelStore::start(folder, cap)).transpose()?;
+    let store = store.map(|(folder, cap)| ModelStore::start(folder, cap, access)).transpose()?;
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -141,7 +145,7 @@ pub fn run(
         unload_idle: args.unload_idle.map(Duration::from_secs),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
-        folder: folder.map(|folder| folder as Arc<dyn ModelFolder>),
+        folder: folder.clone().map(|folder| folder as Arc<dyn ModelFolder>),
         model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
         ..ServeOptions::new(served)
     };
@@ -161,7 +165,10 @@ pub fn run(
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }
-    let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, &reads));
+    let confinement = args.server.is_confined().then(|| {
+        folder.iter().for_each(|folder| folder.confine());
+        confinement::of_server(&options.models, usual.as_ref(), &reads)
+    });
     let server = Server::listen(ServeOptions { confinement, ..options }).map_err(with_port)?;
     // Before the models are loaded, which takes time, and before the address is told: a program that
     // reads it may end the process.
@@ -178,10 +185,21 @@ pub fn run(
     Ok(Outcome::Done)
 }
 
+/// Whether models with these options run on a GPU, whose driver the sandbox hides.
+fn is_on_gpu(options: &RunOptions) -> bool {
+    options.backend.info().name == "gpu"
+}
+
+fn hidden_gpu() -> Error {
+    Error::call("the sandbox of serve hides the GPU's driver: add --no-sandbox, or choose another backend")
+}
+
 /// The models of a server, and the folder that has some of them.
 struct Models {
     served: Vec<ServedModel>,
     folder: Option<Arc<ServedFolder>>,
+    /// The options of models that the folder may get.
+    usual: Option<UsualOptions>,
     /// What their options name beside them.
     reads: ServerReads,
 }
@@ -207,9 +225,16 @@ impl ServeCall {
         opened(&args, model, idle.map(Duration::from_secs))
     }
 
+    /// The options of a model that the folder may get, unless it has options of its own.
+    fn usual(&self) -> Result<UsualOptions> {
+        let ServeCall { args: Args { device, arch, template, prompts, .. }, .. } = self;
+        let run = RunOptions { prompt_cache: prompts.cache(), ..loading::options(device)? };
+        Ok(UsualOptions { open: loading::open_options_for_chat("", arch, template)?, run })
+    }
+
     /// The file of options of models, if there is one.
     fn options_file(&self) -> Option<PathBuf> {
-        let usual = self.args.model_folder.as_ref().map(|folder| folder.join(model_options::DEFAULT_FILE));
+        let usual = self.args.model_folder.as_ref().map(|folder| folder.join(OPTIONS_FILE));
         self.args.model_options.clone().or(usual.filter(|file| file.exists()))
     }
 }
@@ -244,15 +269,19 @@ fn models(call: &Arc<ServeCall>) -> Result<Models> {
         }
         let ServerReads { models, files } = folder.reads();
         reads.models.extend(models.into_iter().chain([folder.path().to_owned()]));
-        reads.files.extend(files);
+        // The arguments are read again for models with options of their own.
+        reads
+            .files
+            .extend(files.into_iter().chain(config_file::path()).chain(args.arch.arch.iter().cloned()));
     }
+    let usual = folder.is_some().then(|| call.usual()).transpose()?;
     let has = |name: &str| served.iter().any(|model| model.name == name);
     for name in options.models().filter(|name| !has(name)) {
-        let file = file.as_deref().unwrap_or(Path::new(model_options::DEFAULT_FILE)).display();
+        let file = file.as_deref().unwrap_or(Path::new(OPTIONS_FILE)).display();
         print_note(format!("{file} has options of {}, which is not served", quote(name)));
     }
     reads.files.extend(file);
-    Ok(Models { served, folder, reads })
+    Ok(Models { served, folder, usual, reads })
 }
 
 /// The folder of models, beside those that are `served` already.
@@ -268,12 +297,15 @@ fn served_folder(
              of --model-options",
         ));
     }
-    let file = file.unwrap_or_else(|| folder.join(model_options::DEFAULT_FILE));
+    let file = file.unwrap_or_else(|| folder.join(OPTIONS_FILE));
     let taken = served.iter().map(|model| model.name.clone()).collect();
     let call = Arc::clone(call);
     let open: OpenFolderModel = Box::new(move |FolderModel { name, path }, options| {
         let model = NamedModel { name: name.clone(), source: path };
         let mut model = call.opened(&model, options)?;
+        if call.args.server.is_confined() && is_on_gpu(&model.served.run_options) {
+            return Err(hidden_gpu());
+        }
         model.served.is_loaded_on_request = true;
         let mut reads = ServerReads::default();
         model.note_reads(&mut reads);

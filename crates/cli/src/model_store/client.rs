@@ -2,39 +2,39 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use girih::{Error, ErrorKind, Result};
 use girih_serve::{ChangeEvent, ChangeListener, ModelChange, ModelChanger};
 
-use super::message::{ChangeReport, Order, read_line, write_line};
-use super::place;
+use super::message::{ChangeReport, End, Line, Order, line_of, read_line};
+use super::names;
+use super::pull::PullAccess;
 use super::worker;
 
 /// The process that changes the models of a folder; it ends with this one.
 #[derive(Debug)]
 pub struct ModelStore {
-    orders: Arc<Orders>,
+    /// Lines to the process, which a thread writes: it may be slow to read.
+    orders: Sender<Vec<u8>>,
     listeners: Arc<Listeners>,
-    /// Read by a thread from the first change on: it is started when the server is confined, and so is the thread.
-    reports: Mutex<Option<ChildStdout>>,
+    /// Used by threads from the first change on: this is started when the server is confined, and so are they.
+    pipes: Mutex<Option<Pipes>>,
     next: AtomicU64,
     _process: Child,
 }
 
-/// The lines to the process.
 #[derive(Debug)]
-struct Orders(Mutex<ChildStdin>);
-
-impl Orders {
-    fn send(&self, order: &Order) -> io::Result<()> {
-        write_line(&mut *lock(&self.0), order)
-    }
+struct Pipes {
+    orders: Receiver<Vec<u8>>,
+    input: ChildStdin,
+    output: ChildStdout,
 }
 
 /// Who hears of the changes that run, by number; `None` when the process has ended.
@@ -51,57 +51,82 @@ impl ModelStore {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(folder: &Path, cap: u64) -> Result<ModelStore> {
+    pub fn start(folder: &Path, cap: u64, access: PullAccess) -> Result<ModelStore> {
         let failed = |error: io::Error| {
             let sentence = format!("the process that changes models cannot be started: {error}");
             Error::with_kind(ErrorKind::Other, sentence)
         };
-        let mut command = worker::command(folder, cap).map_err(failed)?;
+        let mut command = worker::command(folder, cap, access).map_err(failed)?;
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new("the process that changes models has no input and output"));
         };
+        let (sender, orders) = channel();
         Ok(ModelStore {
-            orders: Arc::new(Orders(Mutex::new(input))),
+            orders: sender,
             listeners: Arc::new(Listeners(Mutex::new(Some(BTreeMap::new())))),
-            reports: Mutex::new(Some(output)),
+            pipes: Mutex::new(Some(Pipes { orders, input, output })),
             next: AtomicU64::new(1),
             _process: process,
         })
     }
 
-    /// Starts the thread that reads reports, at the first change.
-    fn start_reading(&self) -> Result<()> {
-        let Some(output) = lock(&self.reports).take() else { return Ok(()) };
-        let listeners = Arc::clone(&self.listeners);
-        let started = thread::Builder::new().spawn(move || {
-            let mut reports = BufReader::new(output);
-            while let Some(report) = read_line::<ChangeReport>(&mut reports) {
-                listeners.hear(report);
+    /// Starts the threads that write orders and read reports, at the first change.
+    fn start_threads(&self) -> Result<()> {
+        let Some(Pipes { orders, input, output }) = lock(&self.pipes).take() else { return Ok(()) };
+        let (writing, reading) = (Arc::clone(&self.listeners), Arc::clone(&self.listeners));
+        let started = thread::Builder::new()
+            .spawn(move || write_all(&orders, input, &writing))
+            .and_then(|_| thread::Builder::new().spawn(move || read_all(output, &reading)));
+        started.map(|_| ()).map_err(|error| {
+            self.listeners.end();
+            Error::new(format!("no thread can be started: {error}"))
+        })
+    }
+}
+
+/// Writes orders until the process has ended, or there are none any more.
+fn write_all(orders: &Receiver<Vec<u8>>, mut input: ChildStdin, listeners: &Listeners) {
+    for line in orders {
+        if input.write_all(&line).is_err() {
+            return listeners.end();
+        }
+    }
+}
+
+/// Reads reports until the process has ended.
+fn read_all(output: ChildStdout, listeners: &Listeners) {
+    let mut reports = BufReader::new(output);
+    loop {
+        match read_line::<ChangeReport>(&mut reports) {
+            Line::Read(report) => listeners.hear(report),
+            Line::Faulty(number, sentence) => {
+                let end = number.map(|_| End::Failed(sentence));
+                listeners.hear(ChangeReport { number: number.unwrap_or(0), progress: None, end });
             }
-            listeners.end();
-        });
-        started.map(|_| ()).map_err(|error| Error::new(format!("no thread can be started: {error}")))
+            Line::End => return listeners.end(),
+        }
     }
 }
 
 impl ModelChanger for ModelStore {
     fn begin(&self, change: ModelChange, listener: ChangeListener) -> Result<Box<dyn Any + Send>> {
-        // A longer order would be cut, which ends the process.
-        let names = match &change {
+        let changed = match &change {
             ModelChange::Pull { model } | ModelChange::Delete { model } => vec![model],
             ModelChange::Copy { source, destination } => vec![source, destination],
         };
-        names.into_iter().try_for_each(|name| place::check_length(name))?;
-        self.start_reading()?;
+        changed.into_iter().try_for_each(|name| names::check_length(name))?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let order = line_of(&Order { number, change: Some(change) });
+        let order = order.map_err(|error| Error::with_kind(ErrorKind::Refused, error.to_string()))?;
+        self.start_threads()?;
         if !self.listeners.add(number, listener) {
             return Err(ended());
         }
-        self.orders.send(&Order { number, change: Some(change) }).map_err(|_| ended())?;
+        self.orders.send(order).map_err(|_| ended())?;
         Ok(Box::new(ChangeHandle {
             number,
-            orders: Arc::clone(&self.orders),
+            orders: self.orders.clone(),
             listeners: Arc::clone(&self.listeners),
         }))
     }
@@ -110,15 +135,17 @@ impl ModelChanger for ModelStore {
 /// Cancels its change when it is dropped.
 struct ChangeHandle {
     number: u64,
-    orders: Arc<Orders>,
+    orders: Sender<Vec<u8>>,
     listeners: Arc<Listeners>,
 }
 
 impl Drop for ChangeHandle {
     fn drop(&mut self) {
-        if self.listeners.remove(self.number) {
+        if self.listeners.remove(self.number)
+            && let Ok(order) = line_of(&Order { number: self.number, change: None })
+        {
             // A process that has ended does nothing any more.
-            let _ = self.orders.send(&Order { number: self.number, change: None });
+            let _ = self.orders.send(order);
         }
     }
 }

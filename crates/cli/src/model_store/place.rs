@@ -1,5 +1,5 @@
-//! Files of models in their folder: where they are, which names are allowed, and how they are added, removed and
-//! given a second name. Nothing outside the folder is changed, and no link is followed to change what it leads to.
+//! Files of models in their folder: where they are, and how they are added, removed and given a second name. Nothing
+//! outside the folder is changed, and no link is followed to change what it leads to.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,12 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use girih::{Error, ErrorKind, Result};
-use girih_file::quote;
+use girih_file::{SplitName, quote};
 
-use crate::model_folder::{self, FolderModel};
-
-/// The maximum length of a name in bytes.
-const NAME_BYTES: usize = 200;
+use super::names::check_target;
+use crate::model_folder::model_entry;
 
 /// The maximum number of entries that are counted.
 const MAX_ENTRIES: usize = 100_000;
@@ -21,40 +19,8 @@ const MAX_ENTRIES: usize = 100_000;
 /// How the name of an entry begins that is not complete yet.
 const DRAFT: &str = ".girih-draft-";
 
-/// Checks a name that a client gives to a model: `name` or `org/name`, which becomes a file's name.
-///
-/// # Errors
-/// When it is none.
-pub fn check_name(name: &str) -> Result<()> {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || "-_.:+".contains(c);
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && part.chars().all(is_letter)
-    };
-    let parts: Vec<&str> = name.split('/').collect();
-    if name.len() <= NAME_BYTES && parts.len() <= 2 && parts.iter().all(|part| is_part(part)) {
-        return Ok(());
-    }
-    Err(refused(format!(
-        "{} is no name of a model: NAME or ORG/NAME of letters, digits and -_.:+ is needed, at most {NAME_BYTES} bytes",
-        quote(name)
-    )))
-}
-
-/// Checks the length of a name, of a model that may be there.
-///
-/// # Errors
-/// When it is too long.
-pub fn check_length(name: &str) -> Result<()> {
-    match name.len() > NAME_BYTES {
-        true => Err(refused(format!(
-            "a name of {} bytes is no name of a model; it has at most {NAME_BYTES}",
-            name.len()
-        ))),
-        false => Ok(()),
-    }
-}
+/// How the name of an entry begins that is being replaced.
+const REPLACED: &str = ".girih-replaced-";
 
 /// The bytes that the files of a folder take on disk, each once.
 ///
@@ -82,39 +48,46 @@ pub fn used_bytes(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The files of a model, all parts of one in parts, or its folder.
+/// All that has the name of a model: its folder or file, the parts of one in parts, and what is left out because it
+/// has the same name. What is opened comes first among the parts of one model.
 ///
 /// # Errors
-/// When there is no such model.
+/// When the folder cannot be read, or that of the model's organization is a link.
 pub fn entries_of(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {
-    let models =
-        model_folder::models(folder).map_err(|error| Error::with_kind(ErrorKind::Other, error.sentence()))?;
-    let Some(FolderModel { path, .. }) = models.into_iter().find(|model| model.name == name) else {
-        let sentence = format!("there is no model {} in the folder", quote(name));
-        return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+    let (owner, own) = match name.split_once('/') {
+        None => (folder.to_owned(), name),
+        // Such a folder has no models.
+        Some((owner, _)) if owner.is_empty() || owner.starts_with('.') => return Ok(Vec::new()),
+        Some((owner, own)) => (folder.join(owner), own),
     };
-    let first = PathBuf::from(path);
-    let owner = first.parent().unwrap_or(folder);
-    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|status| status.is_symlink());
-    if owner != folder && is_link(owner) {
+    let is_organization = owner == *folder || owner.is_dir() && !owner.join("config.json").is_file();
+    if !is_organization {
+        return Ok(Vec::new());
+    }
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(&owner).map_err(|error| failed(&owner, "be read", &error))? {
+        let path = entry.map_err(|error| failed(&owner, "be read", &error))?.path();
+        if model_entry(&path).is_some_and(|entry| entry.name == own) {
+            entries.push(path);
+        }
+    }
+    if !entries.is_empty() && owner != *folder && is_link(&owner) {
         return Err(refused(format!("{} is a link, and what it leads to is not changed", owner.display())));
     }
-    let split =
-        first.file_name().and_then(|file| file.to_str()).and_then(|file| file.split_once("-00001-of-"));
-    let Some((stem, count)) = split.filter(|(_, rest)| rest.ends_with(".gguf")) else {
-        return Ok(vec![first]);
-    };
-    let parts: u32 = count.trim_end_matches(".gguf").parse().unwrap_or(1);
-    let part = |number: u32| owner.join(format!("{stem}-{number:05}-of-{count}"));
-    Ok((1..=parts.min(1000)).map(part).filter(|path| path.symlink_metadata().is_ok()).collect())
+    entries.sort();
+    Ok(entries)
 }
 
-/// Removes a model. A link is removed, not what it leads to.
+/// Removes a model, with all that has its name. A link is removed, not what it leads to.
 ///
 /// # Errors
 /// When there is no such model, or it cannot be removed.
 pub fn remove(folder: &Path, name: &str) -> Result<()> {
-    for path in entries_of(folder, name)? {
+    let entries = entries_of(folder, name)?;
+    if entries.is_empty() {
+        return Err(no_model(name));
+    }
+    for path in entries {
         remove_entry(&path).map_err(|error| failed(&path, "be removed", &error))?;
     }
     let Some((organization, _)) = name.split_once('/') else { return Ok(()) };
@@ -124,37 +97,56 @@ pub fn remove(folder: &Path, name: &str) -> Result<()> {
 }
 
 /// Removes a file, a link, or a folder without following links in it.
-pub fn remove_entry(path: &Path) -> io::Result<()> {
+fn remove_entry(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
 /// Gives a model a second name: its files get a second name each (hard links), and no bytes are copied.
 ///
 /// # Errors
-/// When there is no such model, the name is none or taken, or the model has links.
-pub fn copy(folder: &Path, source: &str, destination: &str) -> Result<()> {
-    check_name(destination)?;
-    let entries = entries_of(folder, source)?;
-    if entries_of(folder, destination).is_ok() {
+/// When there is no such model, the name is none or taken, the model has links, or the folder has `cap` bytes.
+pub fn copy(folder: &Path, source: &str, destination: &str, cap: u64) -> Result<()> {
+    check_target(destination)?;
+    let files = files_of(folder, source)?;
+    if !entries_of(folder, destination)?.is_empty() {
         return Err(refused(format!("there is a model {} already: delete it first", quote(destination))));
     }
-    let own = [folder.join(destination), folder.join(format!("{destination}.gguf"))];
-    if let Some(taken) = own.iter().find(|path| path.symlink_metadata().is_ok()) {
-        return Err(refused(format!("{} is there already: choose another name", taken.display())));
+    let used = used_bytes(folder)?;
+    if used >= cap {
+        return Err(refused(format!("the folder has {used} bytes, and {cap} are allowed: delete models")));
     }
-    let first = &entries[0];
-    let status = fs::symlink_metadata(first).map_err(|error| failed(first, "be read", &error))?;
-    if status.is_symlink() {
-        return Err(refused(format!("{} is a link: copy what it leads to", first.display())));
+    add(folder, destination, &files)
+}
+
+/// The files of a model in the folder.
+///
+/// # Errors
+/// When there is no such model, a part of it is missing, or it has links.
+fn files_of(folder: &Path, name: &str) -> Result<NewFiles> {
+    let entries = entries_of(folder, name)?;
+    let is_opened = |path: &&PathBuf| model_entry(path).is_some_and(|entry| entry.is_opened);
+    let opened = entries.iter().find(is_opened).ok_or_else(|| no_model(name))?;
+    if is_link(opened) {
+        return Err(refused(format!("{} is a link: copy what it leads to", opened.display())));
     }
-    if status.is_dir() {
-        return add_folder(folder, destination, &files_of(first)?);
+    if opened.is_dir() {
+        return Ok(NewFiles::Folder(files_in(opened)?));
     }
-    add_files(folder, destination, &entries)
+    let split = opened.file_stem().and_then(|stem| stem.to_str()).and_then(SplitName::of);
+    let parts: Vec<PathBuf> = match split {
+        None => vec![opened.clone()],
+        Some(split) => split.names().map(|part| opened.with_file_name(format!("{part}.gguf"))).collect(),
+    };
+    match parts.iter().find(|part| !entries.contains(part) || is_link(part)) {
+        Some(part) => {
+            Err(refused(format!("{} is missing, or a link: copy the model by hand", part.display())))
+        }
+        None => Ok(NewFiles::Gguf(parts)),
+    }
 }
 
 /// The files at the top of a model's folder.
-fn files_of(model: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn files_in(model: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(model).map_err(|error| failed(model, "be read", &error))? {
         let path = entry.map_err(|error| failed(model, "be read", &error))?.path();
@@ -169,72 +161,139 @@ fn files_of(model: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// Adds a model of these files in a folder of its own, each under its name. One of the same name is replaced.
-///
-/// # Errors
-/// When the file system fails, or has no hard links.
-pub fn add_folder(folder: &Path, name: &str, files: &[(String, PathBuf)]) -> Result<()> {
-    let target = target(folder, name, "")?;
-    let draft = draft_of(&target);
-    // What an earlier call left behind.
-    let _ = remove_entry(&draft);
-    create(&draft)?;
-    for (name, path) in files {
-        link(path, &draft.join(name))?;
-    }
-    if target.symlink_metadata().is_ok() {
-        // A folder of an organization, or a file of the operator, stays.
-        if !target.join("config.json").is_file() {
-            let _ = remove_entry(&draft);
-            return Err(refused(format!(
-                "{} is there already and is no model: choose another name",
-                target.display()
-            )));
-        }
-        remove_entry(&target).map_err(|error| failed(&target, "be replaced", &error))?;
-    }
-    fs::rename(&draft, &target).map_err(|error| failed(&target, "be written", &error))
+/// The files of a model that is added to the folder, where they are now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NewFiles {
+    /// Those of a folder, each with its name in it, which may be that of a file in a folder.
+    Folder(Vec<(String, PathBuf)>),
+    /// A GGUF file, or the parts of one in their order.
+    Gguf(Vec<PathBuf>),
 }
 
-/// Adds a model of one GGUF file, or of one in parts, in their order. One of the same name is replaced.
+/// Adds a model of these files, which get a second name each (hard links). It takes the place of all that has its name.
 ///
 /// # Errors
-/// As [`add_folder`].
-pub fn add_files(folder: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
-    for (at, path) in files.iter().enumerate() {
-        let ending = match files.len() {
-            1 => ".gguf".to_owned(),
-            count => format!("-{:05}-of-{count:05}.gguf", at + 1),
-        };
-        let target = target(folder, name, &ending)?;
-        let draft = draft_of(&target);
-        let _ = remove_entry(&draft);
-        link(path, &draft)?;
-        fs::rename(&draft, &target).map_err(|error| failed(&target, "be written", &error))?;
-        // Renaming a name over another one of the same file does nothing.
-        let _ = remove_entry(&draft);
-    }
-    Ok(())
-}
-
-/// Where a model of this name lies. The folder of its organization is created.
-fn target(folder: &Path, name: &str, ending: &str) -> Result<PathBuf> {
-    check_name(name)?;
+/// When the name is none, or is that of something else, or the file system fails or has no hard links.
+pub fn add(folder: &Path, name: &str, files: &NewFiles) -> Result<()> {
+    check_target(name)?;
     if let Some((organization, _)) = name.split_once('/') {
-        let owner = folder.join(organization);
-        match fs::symlink_metadata(&owner) {
-            Ok(status) if status.is_dir() && !owner.join("config.json").exists() => {}
-            Ok(_) => return Err(refused(format!("{} is no folder of an organization", owner.display()))),
-            Err(_) => create(&owner)?,
-        }
+        create_organization(&folder.join(organization))?;
     }
-    Ok(folder.join(format!("{name}{ending}")))
+    let targets: Vec<PathBuf> = match files {
+        NewFiles::Folder(_) => vec![folder.join(name)],
+        NewFiles::Gguf(parts) if parts.len() == 1 => vec![folder.join(format!("{name}.gguf"))],
+        NewFiles::Gguf(parts) => {
+            let part = |at: usize| folder.join(format!("{name}-{at:05}-of-{:05}.gguf", parts.len()));
+            (1..=parts.len()).map(part).collect()
+        }
+    };
+    let drafts: Vec<PathBuf> = targets.iter().map(|target| hidden(DRAFT, target)).collect();
+    let added = replaced_by(folder, name, &targets)
+        .and_then(|old| write_drafts(&drafts, files).map(|()| old))
+        .and_then(|old| replace(&old, &drafts, &targets));
+    if added.is_err() {
+        // What is left of them is removed by the next call.
+        drafts.iter().for_each(|draft| drop(remove_entry(draft)));
+    }
+    added
 }
 
-/// The name of an entry until it is complete.
-fn draft_of(target: &Path) -> PathBuf {
-    let file = target.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
-    target.with_file_name(format!("{DRAFT}{file}"))
+/// What a new model takes the place of.
+///
+/// # Errors
+/// When something else is where it is to be.
+fn replaced_by(folder: &Path, name: &str, targets: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let old = entries_of(folder, name)?;
+    // A folder of an organization, or a file of the operator, stays.
+    match targets.iter().find(|target| target.symlink_metadata().is_ok() && !old.contains(target)) {
+        Some(taken) => Err(refused(format!(
+            "{} is there already and is no model of this name: choose another name",
+            taken.display()
+        ))),
+        None => Ok(old),
+    }
+}
+
+fn write_drafts(drafts: &[PathBuf], files: &NewFiles) -> Result<()> {
+    // What an earlier call left behind.
+    drafts.iter().for_each(|draft| drop(remove_entry(draft)));
+    match files {
+        NewFiles::Gguf(parts) => parts.iter().zip(drafts).try_for_each(|(part, draft)| link(part, draft)),
+        NewFiles::Folder(files) => {
+            let [draft] = drafts else { return Err(Error::new("a folder has one name")) };
+            create(draft)?;
+            for (name, path) in files {
+                let target = draft.join(name);
+                match target.parent() {
+                    Some(within) if !within.exists() => create(within)?,
+                    _ => {}
+                }
+                link(path, &target)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Gives drafts their names, in place of what was there. If that fails, what was there comes back.
+fn replace(old: &[PathBuf], drafts: &[PathBuf], targets: &[PathBuf]) -> Result<()> {
+    let away: Vec<PathBuf> = old.iter().map(|path| hidden(REPLACED, path)).collect();
+    let rename =
+        |from: &PathBuf, to: &PathBuf| fs::rename(from, to).map_err(|error| failed(to, "be written", &error));
+    away.iter().for_each(|path| drop(remove_entry(path)));
+    let moved = old.iter().zip(&away).try_for_each(|(path, away)| rename(path, away));
+    // The first part, under which a model is found, comes last.
+    let moved = moved.and_then(|()| {
+        drafts.iter().zip(targets).rev().try_for_each(|(draft, target)| rename(draft, target))
+    });
+    if moved.is_ok() {
+        away.iter().for_each(|path| drop(remove_entry(path)));
+        return Ok(());
+    }
+    let away = || old.iter().zip(&away).filter(|(_, away)| away.symlink_metadata().is_ok());
+    for target in targets {
+        // What was there stays, unless it is away: then this is a new one.
+        if !old.contains(target) || away().any(|(path, _)| path == target) {
+            let _ = remove_entry(target);
+        }
+    }
+    away().for_each(|(path, away)| drop(fs::rename(away, path)));
+    moved
+}
+
+/// Removes what calls have left that were ended before they were done.
+pub fn remove_drafts(folder: &Path) {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let organizations = entries(folder).filter(is_folder).map(|entry| entry.path());
+    for folder in organizations.chain([folder.to_owned()]) {
+        for entry in entries(&folder) {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(DRAFT) || name.starts_with(REPLACED)) {
+                // What stays counts as used.
+                let _ = remove_entry(&entry.path());
+            }
+        }
+    }
+}
+
+/// Creates the folder of an organization, unless it is there.
+fn create_organization(owner: &Path) -> Result<()> {
+    match fs::symlink_metadata(owner) {
+        Ok(status) if status.is_dir() && !owner.join("config.json").exists() => Ok(()),
+        Ok(_) => Err(refused(format!("{} is no folder of an organization", owner.display()))),
+        Err(_) => create(owner),
+    }
+}
+
+/// A hidden name beside an entry.
+fn hidden(start: &str, entry: &Path) -> PathBuf {
+    let file = entry.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+    entry.with_file_name(format!("{start}{file}"))
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|status| status.is_symlink())
 }
 
 fn create(folder: &Path) -> Result<()> {
@@ -244,6 +303,10 @@ fn create(folder: &Path) -> Result<()> {
 
 fn link(from: &Path, to: &Path) -> Result<()> {
     fs::hard_link(from, to).map_err(|error| failed(to, "be linked", &error))
+}
+
+fn no_model(name: &str) -> Error {
+    Error::with_kind(ErrorKind::NotFound, format!("there is no model {} in the folder", quote(name)))
 }
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
@@ -259,6 +322,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::model_folder;
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("girih-place-{name}-{}", std::process::id()));
@@ -267,19 +331,12 @@ mod tests {
         folder
     }
 
-    #[test]
-    fn names_that_lead_elsewhere_are_refused() {
-        for name in ["a", "org/name", "org/Qwen3-0.6B-GGUF:Q8_0", "a.b_c+d"] {
-            check_name(name).unwrap();
-        }
-        for name in
-            ["", "/a", "a/", "../a", "a/../b", "a/b/c", ".a", "org/.a", "-a", "a b", "a\\b", "ä", "a\n"]
-        {
-            assert!(check_name(name).is_err(), "{name}");
-        }
-        assert!(check_name(&"a".repeat(201)).is_err());
-        assert!(check_length(&"a".repeat(201)).is_err() && check_length(&"a".repeat(200)).is_ok());
+    /// The names of the models, as they are served.
+    fn names(models: &Path) -> Vec<String> {
+        model_folder::models(models).unwrap().into_iter().map(|model| model.name).collect()
     }
+
+    const CAP: u64 = 1 << 30;
 
     #[test]
     fn a_model_is_copied_and_removed_with_all_its_files() {
@@ -293,30 +350,105 @@ mod tests {
         }
         let used = used_bytes(&models).unwrap();
         assert!(used >= 20_000, "{used}");
-        copy(&models, "tom", "org/lily").unwrap();
-        copy(&models, "a", "org/b:Q4_0").unwrap();
+        copy(&models, "tom", "org/lily", CAP).unwrap();
+        copy(&models, "a", "org/b:Q4_0", CAP).unwrap();
         assert_eq!(fs::read(models.join("org/lily/model.safetensors")).unwrap().len(), 5000);
-        let names = || -> Vec<String> {
-            let models = model_folder::models(&models).unwrap();
-            models.into_iter().map(|model| model.name).collect()
-        };
-        assert_eq!(names(), ["a", "org/b:Q4_0", "org/lily", "tom"]);
+        assert_eq!(names(&models), ["a", "org/b:Q4_0", "org/lily", "tom"]);
         // The folders are new, but no bytes.
         assert!(used_bytes(&models).unwrap() < used + 20_000);
-        assert!(copy(&models, "tom", "a").unwrap_err().to_string().contains("already"));
+        assert!(copy(&models, "tom", "a", CAP).unwrap_err().to_string().contains("already"));
+        assert!(copy(&models, "tom", "c", used).unwrap_err().to_string().contains("are allowed"));
         // A folder of an organization, a file that is no model, and the inside of a model stay.
         fs::write(models.join("girih.toml"), "").unwrap();
-        for taken in ["org", "girih.toml", "tom/b"] {
-            assert!(copy(&models, "tom", taken).is_err(), "{taken}");
+        for taken in ["org", "girih.toml", "tom/b", "mmproj-b", "b-00001-of-00002", "org/config.json"] {
+            assert!(copy(&models, "tom", taken, CAP).is_err(), "{taken}");
         }
         assert!(models.join("org/lily").is_dir() && models.join("girih.toml").is_file());
-        assert!(copy(&models, "tom", "../tom").is_err() && copy(&models, "nobody", "b").is_err());
+        assert!(copy(&models, "tom", "../tom", CAP).is_err() && copy(&models, "nobody", "b", CAP).is_err());
+        for none in ["/tom", "../models/tom", ".", "org", "org/", "tom/config.json"] {
+            assert_eq!(entries_of(&models, none).unwrap(), [] as [PathBuf; 0], "{none}");
+        }
         remove(&models, "a").unwrap();
         remove(&models, "org/lily").unwrap();
-        assert_eq!(names(), ["org/b:Q4_0", "tom"]);
+        assert_eq!(names(&models), ["org/b:Q4_0", "tom"]);
         remove(&models, "org/b:Q4_0").unwrap();
         assert!(!models.join("org").exists(), "it was empty");
         assert_eq!(remove(&models, "a").unwrap_err().kind(), ErrorKind::NotFound);
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_name_with_part_numbers_in_it_is_split_at_the_last_ones() {
+        let base = folder("parts");
+        let models = base.join("models");
+        let part = |number| models.join(format!("x-00001-of-00009-y-0000{number}-of-00002.gguf"));
+        for number in [1, 2] {
+            fs::write(part(number), "").unwrap();
+        }
+        fs::write(models.join("x.gguf"), "").unwrap();
+        assert_eq!(names(&models), ["x", "x-00001-of-00009-y"]);
+        assert_eq!(entries_of(&models, "x-00001-of-00009-y").unwrap(), [part(1), part(2)]);
+        copy(&models, "x-00001-of-00009-y", "z", CAP).unwrap();
+        remove(&models, "x").unwrap();
+        assert_eq!(names(&models), ["x-00001-of-00009-y", "z"]);
+        // A part without the others is no model, but goes with the name.
+        fs::remove_file(part(1)).unwrap();
+        assert!(copy(&models, "x-00001-of-00009-y", "w", CAP).is_err());
+        remove(&models, "x-00001-of-00009-y").unwrap();
+        assert!(!part(2).exists());
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_model_that_changes_its_form_takes_the_place_of_the_old_one() {
+        let base = folder("forms");
+        let models = base.join("models");
+        let file = |name: &str| {
+            fs::write(base.join(name), name).unwrap();
+            base.join(name)
+        };
+        let whole = NewFiles::Folder(vec![
+            ("config.json".to_owned(), file("config")),
+            ("1_Pooling/config.json".to_owned(), file("pooling")),
+        ]);
+        let gguf = |parts: &[&str]| NewFiles::Gguf(parts.iter().map(|part| file(part)).collect());
+        let [one, two, three] = [gguf(&["1"]), gguf(&["1", "2"]), gguf(&["3", "4", "5"])];
+        let files = || -> Vec<String> {
+            let entries = fs::read_dir(models.join("org")).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut files: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+            files.sort();
+            files
+        };
+        let of_three = ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"];
+        for (model, expected) in [
+            (&whole, &["m"][..]),
+            (&one, &["m.gguf"]),
+            (&three, &of_three),
+            (&two, &["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]),
+            (&three, &of_three),
+            (&three, &of_three),
+            (&whole, &["m"]),
+        ] {
+            add(&models, "org/m", model).unwrap();
+            assert_eq!(files(), expected);
+            assert_eq!(names(&models), ["org/m"]);
+        }
+        assert_eq!(fs::read_to_string(models.join("org/m/1_Pooling/config.json")).unwrap(), "pooling");
+        // What is no model of this name stays, and so does the old one.
+        fs::create_dir(models.join("org/m.gguf")).unwrap();
+        let refused = add(&models, "org/m", &one).unwrap_err().to_string();
+        assert!(refused.contains("is there already and is no model of this name"), "{refused}");
+        assert!(add(&models, "org/m", &NewFiles::Gguf(vec![file("6"), base.join("none")])).is_err());
+        assert_eq!(
+            (files(), names(&models)),
+            (vec!["m".to_owned(), "m.gguf".to_owned()], vec!["org/m".to_owned()])
+        );
+        // What calls have left that were killed.
+        for left in [".girih-draft-a", "org/.girih-replaced-m"] {
+            fs::create_dir(models.join(left)).unwrap();
+        }
+        remove_drafts(&models);
+        assert!(!models.join(".girih-draft-a").exists() && files().len() == 2);
         fs::remove_dir_all(base).unwrap();
     }
 
@@ -336,9 +468,9 @@ mod tests {
         fs::write(models.join("mary/config.json"), "{}").unwrap();
         symlink(base.join("a.gguf"), models.join("mary/weights")).unwrap();
         for name in ["tom", "a", "mary"] {
-            assert!(copy(&models, name, "b").is_err(), "{name}");
+            assert!(copy(&models, name, "b", CAP).is_err(), "{name}");
         }
-        assert!(copy(&models, "mary", "org/b").is_err(), "org leads elsewhere");
+        assert!(copy(&models, "mary", "org/b", CAP).is_err(), "org leads elsewhere");
         assert!(remove(&models, "org/lily").unwrap_err().to_string().contains("is a link"));
         for name in ["tom", "a", "mary"] {
             remove(&models, name).unwrap();

@@ -1,37 +1,77 @@
 //! The process of one download: it tells its progress on standard output, and keeps what has arrived when it is killed.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use girih::{Error, ErrorKind, Result};
-use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress, Pulled};
+use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress};
 use girih_serve::ChangeProgress;
 
 use super::message::{ChangeReport, End, write_line};
-use super::place;
+use super::{arrivals, names, place};
 use crate::loading;
 
 /// The hidden command of the process.
 pub const PULL_COMMAND: &str = "store-pull";
 
-/// The folder within the folder of models in which downloads arrive.
-const ARRIVALS: &str = ".girih-hub";
-
 /// The minimum time between two reports of one file.
 const REPORT_PAUSE: Duration = Duration::from_millis(200);
 
+/// As who models are downloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullAccess {
+    /// As anybody: only what is public.
+    Public,
+    /// With the operator's token: also what the operator alone may read.
+    WithToken,
+}
+
+impl PullAccess {
+    /// The word of the command line.
+    pub fn argument(self) -> &'static str {
+        match self {
+            PullAccess::Public => "public",
+            PullAccess::WithToken => "with-token",
+        }
+    }
+
+    /// The access of a word; `None` if it is none.
+    pub fn of(argument: &OsStr) -> Option<PullAccess> {
+        [PullAccess::Public, PullAccess::WithToken].into_iter().find(|access| argument == access.argument())
+    }
+}
+
+/// The command of a download.
+///
+/// # Errors
+/// When the path of this program is unknown.
+pub fn command(number: u64, folder: &Path, cap: u64, access: PullAccess, model: &str) -> io::Result<Command> {
+    let mut command = Command::new(loading::own_program()?);
+    command.arg(PULL_COMMAND).arg(number.to_string()).arg(folder);
+    command.arg(cap.to_string()).arg(access.argument()).arg(model);
+    Ok(command)
+}
+
 /// Downloads a model: the arguments are the number of the change, the folder of models, the maximum of bytes in it,
-/// and the model's id.
+/// the access, and the model's id. It ends with its standard input, which another process holds.
 pub fn pull_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let [number, folder, cap, id] = arguments.as_slice() else { return ExitCode::from(2) };
-    let (Ok(number), Ok(cap)) = (number.parse(), cap.parse()) else { return ExitCode::from(2) };
-    let end = End::of(pulled(number, Path::new(folder), cap, id));
+    let arguments: Vec<OsString> = arguments.collect();
+    let [number, folder, cap, access, id] = arguments.as_slice() else { return ExitCode::from(2) };
+    let read = |text: &OsStr| text.to_str().and_then(|text| text.parse::<u64>().ok());
+    let (Some(number), Some(cap), Some(access), Some(id)) =
+        (read(number), read(cap), PullAccess::of(access), id.to_str())
+    else {
+        return ExitCode::from(2);
+    };
+    if thread::Builder::new().spawn(end_with_input).is_err() {
+        return ExitCode::FAILURE;
+    }
+    let end = End::of(pulled(number, Path::new(folder), cap, access, id));
     let report = ChangeReport { number, end: Some(end), ..ChangeReport::default() };
     match write_line(io::stdout(), &report) {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,74 +79,42 @@ pub fn pull_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Removes what a download of a model has left behind: it is linked from the model's own files.
-pub fn forget(folder: &Path, name: &str) {
-    if let Ok(id) = ModelId::parse(name) {
-        let arrived = folder.join(ARRIVALS).join(format!("models--{}", id.repo().replace('/', "--")));
-        // It may never have been there.
-        let _ = fs::remove_dir_all(arrived);
-    }
+/// Ends this process when the one that has started it is gone, also when that was killed.
+fn end_with_input() {
+    let mut some = [0; 64];
+    while matches!(io::stdin().read(&mut some), Ok(1..)) {}
+    std::process::exit(1);
 }
 
-fn pulled(number: u64, folder: &Path, cap: u64, name: &str) -> Result<()> {
-    place::check_name(name)?;
+fn pulled(number: u64, folder: &Path, cap: u64, access: PullAccess, name: &str) -> Result<()> {
+    names::check_target(name)?;
     let environment =
         loading::environment().map_err(|error| Error::with_kind(ErrorKind::Other, error.sentence()))?;
-    let environment = HubEnv { cache: folder.join(ARRIVALS), ..environment };
     let id = ModelId::parse_at(name, &environment.endpoint)?;
+    let Some(cache) = arrivals::cache(folder, name) else {
+        return Err(Error::with_kind(ErrorKind::Refused, format!("{name} is no id of a model on the hub")));
+    };
+    let token = environment.token.filter(|_| access == PullAccess::WithToken);
+    let environment = HubEnv { cache, token, ..environment };
+    arrivals::check_count(folder, name)?;
     let mut reports = Reports { number, last: BTreeMap::new() };
     reports.status("pulling manifest");
     let used = place::used_bytes(folder)?;
     let options = PullOptions { max_fetched: Some(cap.saturating_sub(used)), ..PullOptions::default() };
-    let pulled = girih_hub::pull(&id, &environment, &options, &mut |progress| reports.update(&progress))?;
+    let pulled = girih_hub::pull(&id, &environment, &options, &mut |progress| reports.update(&progress));
+    pulled.map_err(|error| with_token_hint(error, access))?;
     reports.status("verifying sha256 digest");
     reports.status("writing manifest");
-    publish(folder, name, &pulled)
+    Ok(())
 }
 
-/// Gives the files of a download their names in the folder of models.
-fn publish(folder: &Path, name: &str, pulled: &Pulled) -> Result<()> {
-    let snapshot = &pulled.snapshot;
-    // Entries of a snapshot are links to blobs, which have passed their check.
-    let real = |path: &Path| {
-        path.canonicalize().map_err(|error| {
-            Error::with_kind(ErrorKind::Other, format!("{} cannot be read: {error}", path.display()))
-        })
-    };
-    match &snapshot.gguf {
-        Some(first) => {
-            let parts = parts_of(first);
-            let files = parts.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>>>()?;
-            place::add_files(folder, name, &files)
-        }
-        None => {
-            let unreadable = |error: io::Error| {
-                Error::with_kind(
-                    ErrorKind::Other,
-                    format!("{} cannot be read: {error}", snapshot.folder.display()),
-                )
-            };
-            let mut files = Vec::new();
-            for entry in fs::read_dir(&snapshot.folder).map_err(unreadable)? {
-                let path = entry.map_err(unreadable)?.path();
-                if let (true, Some(file)) = (path.is_file(), path.file_name().and_then(|file| file.to_str()))
-                {
-                    files.push((file.to_owned(), real(&path)?));
-                }
-            }
-            place::add_folder(folder, name, &files)
-        }
+/// An error of a download; if it asks for a token, with what the operator can do.
+fn with_token_hint(error: Error, access: PullAccess) -> Error {
+    if access == PullAccess::WithToken || !error.to_string().contains("HF_TOKEN") {
+        return error;
     }
-}
-
-/// All parts of the GGUF file whose first part this is.
-fn parts_of(first: &Path) -> Vec<PathBuf> {
-    let file = first.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-    let Some((stem, count)) = file.split_once("-00001-of-") else { return vec![first.to_owned()] };
-    // Five digits, as the names of parts have: another name is that of one file.
-    let digits = count.strip_suffix(".gguf").filter(|digits| digits.len() == 5);
-    let parts: u32 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(1);
-    (1..=parts).map(|number| first.with_file_name(format!("{stem}-{number:05}-of-{count}"))).collect()
+    let hint = "the server uses its token only if it was started with --allow-pull-token";
+    Error::with_kind(error.kind(), format!("{error} ({hint})"))
 }
 
 /// Tells the progress of a download.
@@ -119,8 +127,10 @@ struct Reports {
 impl Reports {
     fn tell(&self, progress: ChangeProgress) {
         let report = ChangeReport { number: self.number, progress: Some(progress), end: None };
-        // Nobody reads when the server is gone: then this process is ended, too.
-        let _ = write_line(io::stdout(), &report);
+        if write_line(io::stdout(), &report).is_err() {
+            // Nobody waits for the model any more.
+            std::process::exit(1);
+        }
     }
 
     fn status(&self, status: &str) {

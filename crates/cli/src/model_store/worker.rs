@@ -1,145 +1,210 @@
 //! The process that changes models: it reads orders from the server, and ends with it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use girih::{Error, ErrorKind, Result};
+use girih_file::quote;
 use girih_serve::ModelChange;
 
-use super::message::{ChangeReport, End, Order, read_line, write_line};
-use super::place;
-use super::pull::{PULL_COMMAND, forget};
+use super::downloads::{Download, Downloads, MAX_DOWNLOADS};
+use super::message::{ChangeReport, End, Line, Order, read_line, write_line};
+use super::pull::{self, PullAccess};
+use super::{arrivals, place};
 use crate::loading;
 
 /// The hidden command of the process.
 pub const WORKER_COMMAND: &str = "store-worker";
 
-/// The maximum number of downloads that run or wait; one runs at a time.
-const MAX_PULLS: usize = 8;
+/// The maximum number of copies and deletions that wait.
+const MAX_WAITING: usize = 256;
 
-/// Changes models until the input ends: the arguments are the folder of models and the maximum of bytes in it.
+/// Changes models until the input ends: the arguments are the folder of models, the maximum of bytes in it, and with
+/// which access models are downloaded.
 pub fn worker_main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let [folder, cap] = arguments.as_slice() else { return ExitCode::from(2) };
-    let cap = cap.to_string_lossy().into_owned();
+    let [folder, cap, access] = arguments.as_slice() else { return ExitCode::from(2) };
+    let cap = cap.to_str().and_then(|cap| cap.parse().ok());
+    let (Some(cap), Some(access)) = (cap, PullAccess::of(access)) else { return ExitCode::from(2) };
+    let (edits, waiting) = sync_channel(MAX_WAITING);
     let worker = Arc::new(StoreWorker {
         folder: folder.into(),
         cap,
-        turn: Mutex::new(()),
-        pulls: Mutex::default(),
+        access,
+        downloads: Downloads::default(),
+        edits,
+        changing: Mutex::new(()),
         output: Mutex::new(()),
     });
-    let mut orders = BufReader::new(io::stdin());
-    while let Some(Order { number, change }) = read_line::<Order>(&mut orders) {
-        worker.obey(number, change);
+    place::remove_drafts(&worker.folder);
+    let (downloading, editing) = (Arc::clone(&worker), Arc::clone(&worker));
+    let started = thread::Builder::new()
+        .spawn(move || downloading.download_all())
+        .and_then(|_| thread::Builder::new().spawn(move || editing.edit_all(&waiting)));
+    if started.is_err() {
+        return ExitCode::FAILURE;
     }
-    worker.end_all();
+    worker.obey_all();
+    worker.downloads.end_all();
     ExitCode::SUCCESS
 }
 
-/// What the threads of the process share.
+/// The command of a worker for this folder.
+///
+/// # Errors
+/// When the path of this program is unknown.
+pub fn command(folder: &Path, cap: u64, access: PullAccess) -> io::Result<Command> {
+    let mut command = Command::new(loading::own_program()?);
+    command.arg(WORKER_COMMAND).arg(folder).arg(cap.to_string()).arg(access.argument());
+    Ok(command)
+}
+
+/// A change of files that are there.
+enum Edit {
+    Delete { model: String },
+    Copy { source: String, destination: String },
+}
+
+/// What the threads of the process share: one reads orders, one downloads, and one copies and deletes.
 struct StoreWorker {
     folder: PathBuf,
-    cap: String,
-    /// Held by the download that runs.
-    turn: Mutex<()>,
-    /// The downloads that run or wait, by number.
-    pulls: Mutex<BTreeMap<u64, PullState>>,
+    cap: u64,
+    access: PullAccess,
+    downloads: Downloads,
+    edits: SyncSender<(u64, Edit)>,
+    /// Held while files of the folder get or lose names.
+    changing: Mutex<()>,
     output: Mutex<()>,
 }
 
-/// What a download does.
-enum PullState {
-    Waiting,
-    Running(Child),
-}
-
 impl StoreWorker {
-    fn obey(self: &Arc<StoreWorker>, number: u64, change: Option<ModelChange>) {
-        let model = match change {
-            None => return self.cancel(number),
-            Some(ModelChange::Pull { model }) => model,
-            Some(ModelChange::Delete { model }) => {
-                let removed = place::remove(&self.folder, &model);
-                if removed.is_ok() {
-                    forget(&self.folder, &model);
+    /// Obeys orders until there are none any more.
+    fn obey_all(&self) {
+        let mut orders = BufReader::new(io::stdin());
+        loop {
+            match read_line::<Order>(&mut orders) {
+                Line::End => return,
+                Line::Read(Order { number, change: None }) => self.downloads.cancel(number),
+                Line::Read(Order { number, change: Some(change) }) => {
+                    if let Err(error) = self.accept(number, change) {
+                        self.end(number, Err(error));
+                    }
                 }
-                return self.end(number, removed);
+                Line::Faulty(number, sentence) => {
+                    let error = Error::with_kind(ErrorKind::Refused, sentence);
+                    self.end(number.unwrap_or(0), Err(error));
+                }
             }
-            Some(ModelChange::Copy { source, destination }) => {
-                return self.end(number, place::copy(&self.folder, &source, &destination));
-            }
-        };
-        let mut pulls = self.pulls();
-        if pulls.len() >= MAX_PULLS {
-            drop(pulls);
-            let sentence = format!("{MAX_PULLS} downloads run or wait; try again later");
-            return self.end(number, Err(Error::with_kind(ErrorKind::QueueFull, sentence)));
-        }
-        pulls.insert(number, PullState::Waiting);
-        drop(pulls);
-        let worker = Arc::clone(self);
-        let started = thread::Builder::new().spawn(move || {
-            let result = worker.pull(number, &model);
-            if worker.pulls().remove(&number).is_some()
-                && let Err(error) = result
-            {
-                worker.end(number, Err(error));
-            }
-        });
-        if let Err(error) = started {
-            self.pulls().remove(&number);
-            self.end(number, Err(failed("a thread", &error)));
         }
     }
 
-    /// Runs a download in a process of its own, which tells its end.
+    /// Hands a change to the thread that makes it.
     ///
     /// # Errors
-    /// When it does not.
-    fn pull(&self, number: u64, model: &str) -> Result<()> {
-        let _turn = lock(&self.turn);
-        let program = loading::own_program().map_err(|error| failed("the program", &error))?;
-        let mut command = Command::new(program);
-        command.arg(PULL_COMMAND).arg(number.to_string()).arg(&self.folder).arg(&self.cap).arg(model);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let output = {
-            let mut pulls = self.pulls();
-            // It may have been cancelled while it waited.
-            let Some(state) = pulls.get_mut(&number) else { return Ok(()) };
-            let mut child = command.spawn().map_err(|error| failed("the download", &error))?;
-            let output = child.stdout.take();
-            *state = PullState::Running(child);
-            output
+    /// When too many wait.
+    fn accept(&self, number: u64, change: ModelChange) -> Result<()> {
+        let edit = match change {
+            ModelChange::Pull { model } => {
+                return match self.downloads.add(Download { number, model }) {
+                    true => Ok(()),
+                    false => Err(full(format!("{MAX_DOWNLOADS} downloads run or wait"))),
+                };
+            }
+            ModelChange::Delete { model } => Edit::Delete { model },
+            ModelChange::Copy { source, destination } => Edit::Copy { source, destination },
         };
-        let mut reports = BufReader::new(output.ok_or_else(|| Error::new("the download tells nothing"))?);
-        let mut has_ended = false;
-        while let Some(report) = read_line::<ChangeReport>(&mut reports) {
-            has_ended |= report.end.is_some();
-            self.tell(&report);
-        }
-        if let Some(PullState::Running(child)) = self.pulls().get_mut(&number) {
-            // Its output has ended, so it ends.
-            let _ = child.wait();
-        }
-        if has_ended { Ok(()) } else { Err(Error::new("the download was ended before it was complete")) }
+        self.edits.try_send((number, edit)).map_err(|error| match error {
+            TrySendError::Full(_) => full(format!("{MAX_WAITING} copies and deletions wait")),
+            TrySendError::Disconnected(_) => Error::new("nothing is copied or deleted any more"),
+        })
     }
 
-    fn cancel(&self, number: u64) {
-        if let Some(PullState::Running(mut child)) = self.pulls().remove(&number) {
-            end_child(&mut child);
+    fn edit_all(&self, waiting: &Receiver<(u64, Edit)>) {
+        for (number, edit) in waiting {
+            let result = match edit {
+                Edit::Delete { model } => self.delete(&model),
+                Edit::Copy { source, destination } => self.copy(&source, &destination),
+            };
+            self.end(number, result);
         }
     }
 
-    fn end_all(&self) {
-        for (_, state) in std::mem::take(&mut *self.pulls()) {
-            if let PullState::Running(mut child) = state {
-                end_child(&mut child);
+    fn delete(&self, model: &str) -> Result<()> {
+        let _changing = self.changing();
+        let taken = self.downloads.without(model, || arrivals::take(&self.folder, model));
+        let taken = taken.ok_or_else(|| {
+            let sentence = format!("{} is being downloaded: end that request first", quote(model));
+            Error::with_kind(ErrorKind::Refused, sentence)
+        })?;
+        let unremovable = |error| failed("what has arrived cannot be removed", &error);
+        let taken = taken.map_err(unremovable)?;
+        let removed = place::remove(&self.folder, model);
+        let Some(taken) = taken else { return removed };
+        fs::remove_dir_all(taken).map_err(unremovable)?;
+        match removed {
+            // Its download has begun and never ended.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn copy(&self, source: &str, destination: &str) -> Result<()> {
+        let _changing = self.changing();
+        arrivals::check_count(&self.folder, destination)?;
+        place::copy(&self.folder, source, destination, self.cap)
+    }
+
+    fn download_all(&self) {
+        while let Some((download, output)) = self.downloads.begin(|download| self.start(download)) {
+            let result = match output {
+                Ok(Some(output)) => self.download(&download, output),
+                Ok(None) => Err(Error::new("the download tells nothing")),
+                Err(error) => Err(failed("the download cannot be started", &error)),
+            };
+            if result.is_err() {
+                arrivals::remove_if_empty(&self.folder, &download.model);
+            }
+            self.downloads.end();
+            self.end(download.number, result);
+        }
+    }
+
+    /// Starts the process of a download, which ends with this one.
+    fn start(&self, Download { number, model }: &Download) -> io::Result<Child> {
+        let mut command = pull::command(*number, &self.folder, self.cap, self.access, model)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+    }
+
+    /// Passes on what the process of a download tells, and gives its files their names.
+    fn download(&self, download: &Download, output: ChildStdout) -> Result<()> {
+        let end = self.passed_on(output);
+        if !self.downloads.arrived() {
+            return Err(Error::new("the download was cancelled"));
+        }
+        match end {
+            None => Err(Error::new("the download was ended before it was complete")),
+            Some(end) => end.result().and_then(|()| {
+                let _changing = self.changing();
+                arrivals::publish(&self.folder, &download.model)
+            }),
+        }
+    }
+
+    /// The end that a download tells; `None` if it tells none. Its progress is passed on.
+    fn passed_on(&self, output: ChildStdout) -> Option<End> {
+        let mut reports = BufReader::new(output);
+        loop {
+            match read_line::<ChangeReport>(&mut reports) {
+                Line::Read(ChangeReport { end: Some(end), .. }) => return Some(end),
+                Line::Read(report) => self.tell(&report),
+                Line::Faulty(..) => {}
+                Line::End => return None,
             }
         }
     }
@@ -154,31 +219,19 @@ impl StoreWorker {
         let _ = write_line(io::stdout(), report);
     }
 
-    fn pulls(&self) -> MutexGuard<'_, BTreeMap<u64, PullState>> {
-        lock(&self.pulls)
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
     }
 }
 
-/// Ends a process that may have ended.
-fn end_child(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
+fn full(what: String) -> Error {
+    Error::with_kind(ErrorKind::QueueFull, format!("{what}; try again later"))
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {
-    Error::with_kind(ErrorKind::Other, format!("{what} cannot be started: {error}"))
+    Error::with_kind(ErrorKind::Other, format!("{what}: {error}"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The command of a worker for this folder.
-///
-/// # Errors
-/// When the path of this program is unknown.
-pub fn command(folder: &Path, cap: u64) -> io::Result<Command> {
-    let mut command = Command::new(loading::own_program()?);
-    command.arg(WORKER_COMMAND).arg(folder).arg(cap.to_string());
-    Ok(command)
 }

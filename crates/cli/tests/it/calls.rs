@@ -348,6 +348,16 @@ fn inspect_shows_a_model() {
 }
 
 #[test]
+fn inspect_lists_the_weights_of_an_assistant_and_refuses_to_compare_its_template() {
+    let assistant = fixture("gemma4_assistant");
+    let inspect = |more: &[&str]| girih(&["inspect", name(&assistant)]).with(more);
+    let short = inspect(&[]).done().stdout;
+    let long = inspect(&["--tensors"]).done().stdout;
+    assert!(long.lines().count() > short.lines().count() + 10, "{long}");
+    inspect(&["--source", name(&assistant)]).fails(2, "the model is an assistant, which has none");
+}
+
+#[test]
 fn inspect_prints_a_description_with_what_it_is_based_on() {
     let printed = girih(&["inspect", "--arch", "qwen3"]).done().stdout;
     let line = "heads = { gguf = \"qwen3.attention.head_count\", hf = \"num_attention_heads\" }";

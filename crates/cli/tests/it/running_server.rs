@@ -140,3 +140,12 @@ impl RunningServer {
         (code, notes)
     }
 }
+
+impl Drop for RunningServer {
+    /// Ends a server whose test has failed: it would run on, with the locks of the test's parents.
+    fn drop(&mut self) {
+        // It has ended if the test has passed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

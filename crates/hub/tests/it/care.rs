@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use girih_hub::{HubEnv, RevisionFault, Unfinished, UnfinishedFiles, find, list, remove, repair};
+use girih_hub::{HubEnv, RevisionFault, Unfinished, UnfinishedFiles, find, keep_only, list, remove, repair};
 use girih_tensor::ErrorKind;
 
 use super::{CONFIG, Cache, WEIGHTS, assert_says, id, pull_from, repo, weights};
@@ -102,6 +102,19 @@ fn removing_a_revision_keeps_shared_blobs() {
     assert_says(remove(&id("org/name"), &env(&cache)), "is not in the cache");
     assert_eq!(remove(&id("org/name"), &env(&cache)).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(remove(&id("org/name:Q8_0"), &env(&cache)).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn keeping_one_commit_removes_all_else_of_the_model() {
+    let cache = pulled();
+    add_other(&cache);
+    let unfinished = format!("{}.girih-partial", blob_name("new.safetensors", b"new"));
+    fs::write(cache.repo().join("blobs").join(&unfinished), "ne").unwrap();
+    let removed = keep_only(&id("org/name"), COMMIT, &env(&cache)).unwrap();
+    assert_eq!((removed.revisions, removed.files, removed.bytes), (1, 2, 2 + EXTRA.len() as u64));
+    assert!(find(&id("org/name@v1"), &env(&cache)).is_err());
+    assert_eq!(find(&id("org/name"), &env(&cache)).unwrap().path(), cache.file(""));
+    assert_eq!(keep_only(&id("org/name"), COMMIT, &env(&cache)).unwrap().files, 0);
 }
 
 #[test]

@@ -33,6 +33,10 @@ impl ModelFolder for ListedFolder {
         let model = options().models.remove(0);
         (name != "broken").then_some(ServedModel { name, version, is_loaded_on_request: true, ..model })
     }
+
+    fn refusal(&self, name: &str) -> Option<String> {
+        (name == "broken").then(|| "it is broken".to_owned())
+    }
 }
 
 #[test]

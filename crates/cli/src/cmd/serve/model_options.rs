@@ -13,9 +13,6 @@ use crate::config_file::single_value;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
-/// The file of a folder of models, if none is named.
-pub const DEFAULT_FILE: &str = "girih.toml";
-
 /// The options that a model may have of its own, beside those of backends.
 const KEYS: [&str; 18] = [
     "adapter",

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use super::model_name::without_latest;
 use super::options::WITHOUT_EFFECT;
 use crate::error::{ApiError, Dialect, OllamaErrorBody, OllamaErrorReplies, answer};
+use crate::models::ListedModel;
 use crate::find_model::{find_model, read_folder};
 use crate::json_body::{from_json_object, read_body};
 use crate::model_changes::{ChangeEvent, ChangeProgress, ModelChange};
@@ -141,6 +142,7 @@ async fn pulled(state: Arc<ServerState>, body: Bytes) -> Result<Response, ApiErr
         return Err(ApiError::unsupported("insecure", "insecure must be false: digests are always checked"));
     }
     let model = without_latest(&body.model).to_owned();
+    check_is_of_folder(&state, "model", &model)?;
     let change = begun(state, ModelChange::Pull { model })?;
     if body.stream == Some(false) {
         change.end().await?;
@@ -175,15 +177,20 @@ async fn pulled(state: Arc<ServerState>, body: Bytes) -> Result<Response, ApiErr
 
 async fn removed(state: Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let body: DeleteRequest = read_body(body, WITHOUT_EFFECT).await?;
-    let model = of_folder(&state, "model", &body.model).await?;
+    // One that is not served, or whose download has begun, is deleted, too.
+    let model = without_latest(&body.model).to_owned();
+    check_is_of_folder(&state, "model", &model)?;
     begun(state, ModelChange::Delete { model })?.end().await?;
     Ok(StatusCode::OK.into_response())
 }
 
 async fn copied(state: Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let body: CopyRequest = read_body(body, WITHOUT_EFFECT).await?;
-    let source = of_folder(&state, "source", &body.source).await?;
+    let source = without_latest(&body.source);
+    check_is_of_folder(&state, "source", source)?;
+    let source = find_model(&state, Some(source)).await?.name.clone();
     let destination = without_latest(&body.destination).to_owned();
+    check_is_of_folder(&state, "destination", &destination)?;
     begun(state, ModelChange::Copy { source, destination })?.end().await?;
     Ok(StatusCode::OK.into_response())
 }
@@ -193,19 +200,19 @@ fn success() -> ChangeProgress {
     ChangeProgress { status: "success".to_owned(), ..ChangeProgress::default() }
 }
 
-/// The name of a model that lies in the server's folder.
+/// Checks that no model outside the server's folder has this name.
 ///
 /// # Errors
-/// When there is no such model, it lies elsewhere, or nothing may be changed.
-async fn of_folder(state: &Arc<ServerState>, param: &str, name: &str) -> Result<String, ApiError> {
+/// When one has, or nothing may be changed.
+fn check_is_of_folder(state: &ServerState, param: &str, name: &str) -> Result<(), ApiError> {
     check_allowed(state)?;
-    let model = find_model(state, Some(without_latest(name))).await?;
-    if model.version.is_none() || model.adapter.is_some() {
-        let message =
-            format!("{} is not in the folder of --models, and only models there are changed", model.id());
-        return Err(ApiError::unsupported(param, message));
+    // An adapter lies beside its model, whose name is another one.
+    let is_elsewhere = |model: &Arc<ListedModel>| model.version.is_none() || model.adapter.is_some();
+    if !state.models.list().iter().any(|model| model.id() == name && is_elsewhere(model)) {
+        return Ok(());
     }
-    Ok(model.name.clone())
+    let message = format!("{name} is not in the folder of --models, and only models there are changed");
+    Err(ApiError::unsupported(param, message))
 }
 
 /// Refuses changes unless the server was started to make them.
@@ -221,6 +228,8 @@ fn check_allowed(state: &ServerState) -> Result<(), ApiError> {
 /// A change that was begun.
 struct BegunChange {
     state: Arc<ServerState>,
+    /// The model that is there afterwards, if it is a new one.
+    pulled: Option<String>,
     events: UnboundedReceiver<ChangeEvent>,
     /// Dropping it cancels the change.
     _handle: Box<dyn Any + Send>,
@@ -230,11 +239,15 @@ struct BegunChange {
 fn begun(state: Arc<ServerState>, change: ModelChange) -> Result<BegunChange, ApiError> {
     check_allowed(&state)?;
     let changer = state.model_changer.as_ref().ok_or_else(|| ApiError::internal("nothing changes models"))?;
+    let pulled = match &change {
+        ModelChange::Pull { model } => Some(model.clone()),
+        ModelChange::Delete { .. } | ModelChange::Copy { .. } => None,
+    };
     let (sender, events) = unbounded_channel();
     // The receiver is gone if the client has left.
     let listener = Box::new(move |event| drop(sender.send(event)));
     let handle = changer.begin(change, listener)?;
-    Ok(BegunChange { state, events, _handle: handle })
+    Ok(BegunChange { state, pulled, events, _handle: handle })
 }
 
 impl BegunChange {
@@ -245,10 +258,23 @@ impl BegunChange {
             Some(ChangeEvent::Ended(end)) => {
                 end?;
                 read_folder(&self.state).await?;
+                self.check_is_served()?;
                 Ok(None)
             }
             None => Err(ApiError::internal("the process that changes models has ended; restart the server")),
         }
+    }
+
+    /// Refuses to say that a model is there which was downloaded and cannot be served. Its files stay: another version
+    /// of the server may serve it, and an encoder is served when it is named.
+    fn check_is_served(&self) -> Result<(), ApiError> {
+        let refusal = |name: &String| Some((name.clone(), self.state.models.folder()?.refusal(name)?));
+        let Some((name, reason)) = self.pulled.as_ref().and_then(refusal) else { return Ok(()) };
+        let message = format!(
+            "{name} was downloaded and cannot be served: {reason}; its files stay in the folder and count as used until \
+             /api/delete removes them"
+        );
+        Err(ApiError::unsupported("model", message))
     }
 
     /// Waits for the end.
