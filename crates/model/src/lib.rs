@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arch;
+mod as_gguf;
 mod assemble;
 mod assistant_files;
 mod assistant_parts;
@@ -21,10 +22,12 @@ mod rows_part;
 mod shape;
 mod special_floats;
 mod tensor_names;
+mod tensor_place;
 mod tensor_rows;
 mod weight_bytes;
 mod weights;
 
+pub use as_gguf::StatedYarn;
 pub use assemble::{GraphOptions, layer_output};
 pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;
@@ -32,4 +35,5 @@ pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
+pub use tensor_place::TensorPlace;
 pub use weights::{ModelWeights, interleaved_row};

@@ -207,7 +207,8 @@ pub(crate) fn interpret(
     arch::check_refused(&arch, &source, &options.allow_keys)?;
     let layers = source.layers(&arch, limits)?;
     let kinds = arch::layer_kinds(&arch, &source, layers)?;
-    let mut weights = ModelWeights::resolve(&arch, container, &kinds)?;
+    let blocks = arch::block_places(&arch, &source, &kinds)?;
+    let mut weights = ModelWeights::resolve(&arch, container, &kinds, &blocks)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
     let facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;
