@@ -386,13 +386,29 @@ def nemotron_h(values: Values, shape: Shape, draw: Draw) -> None:
     values.pop("num_hidden_layers", None)
 
 
-def zamba2(values: Values, shape: Shape, _draw: Draw) -> None:
-    """The attention of Zamba 2 reads rows twice as wide as the hidden ones."""
-    values |= {"attention_hidden_size": 2 * shape.width, "attention_head_dim": 2 * shape.width // shape.heads}
-    values |= {"kv_channels": shape.width // shape.heads, "num_key_value_heads": shape.heads}
-    values |= {"num_query_groups": shape.heads, "n_mamba_heads": 4, "mamba_headdim": shape.width // 2}
-    kinds = ["linear_attention", "hybrid"]
-    values |= {"layers_block_type": [kinds[i % 2] for i in range(shape.layers)]}
+def zamba2(values: Values, shape: Shape, draw: Draw) -> None:
+    """The attention of Zamba 2 reads rows twice as wide as the hidden ones, and layers share blocks in turn."""
+    mamba2_heads(values, shape, draw)
+    values.pop("time_step_limit", None)
+    attention = pick(draw, [n for n in (1, 2, 4, 5) if shape.width % n == 0])
+    sizes = {"attention_hidden_size": 2 * shape.width, "attention_head_dim": 2 * shape.width // attention}
+    values |= {"num_attention_heads": attention, "num_key_value_heads": pick(draw, (1, attention))} | sizes
+    values |= {"kv_channels": shape.width // attention, "num_query_groups": attention}
+    heads = pick(draw, [n for n in (2, 4) if 2 * shape.width % n == 0])
+    values |= {"n_mamba_heads": heads, "mamba_expand": 2, "mamba_ngroups": pick(draw, (1, 2))}
+    values["mamba_headdim"] = 2 * shape.width // heads
+    # Without tied embeddings, transformers ties no block, either.
+    values["tie_word_embeddings"] = draw.random() < 0.9  # noqa: PLR2004
+    values["use_shared_attention_adapter"] = bool(draw.integers(2))
+    if values["use_shared_attention_adapter"]:
+        # The adapters of keys are as wide as those of queries.
+        values["num_key_value_heads"] = attention
+    values |= {"use_mem_rope": bool(draw.integers(2)), "add_bias_linear": draw.random() < FLIPPED}
+    values |= {"num_mem_blocks": pick(draw, (1, 2, 2, 3)), "num_hidden_layers": pick(draw, (4, 5, 6))}
+    hybrid = {1, 3} | {int(draw.integers(values["num_hidden_layers"])) for _ in range(2)}
+    kinds = ["hybrid" if i in hybrid else "linear_attention" for i in range(values["num_hidden_layers"])]
+    values["layers_block_type"] = kinds
+    values["time_step_min"] = pick(draw, (0.001, 0.05))
     values.pop("hybrid_layer_ids", None)
 
 

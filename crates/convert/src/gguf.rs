@@ -1,19 +1,22 @@
 //! Writes GGUF files that llama.cpp can read.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor, quote};
-use girih_model::ModelFiles;
-use girih_model::arch::schema::{Relayout, Weight};
+use girih_graph::HeadSharing;
+use girih_model::arch::schema::{MixerSchema, Relayout, Weight};
 use girih_model::arch::{Head, Mixer};
+use girih_model::{ModelFiles, ModelLimits, StatedYarn};
 use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use super::keys::{GgufKeys, keys};
 use super::options::ConvertOptions;
-use super::plan::{Chooser, FileLayout, Planned, at, check_whole, weights};
+use super::plan::{Chooser, FileLayout, Planned, at, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
+use super::source::first_difference;
 use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
-use super::{stream, vocabulary};
+use super::{parts, stream, vocabulary};
 
 /// The matrix formats of GGUF that girih writes.
 const GGUF_DTYPES: [DType; 11] = [
@@ -44,28 +47,18 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    for (index, layer) in model.facts.layers.iter().enumerate() {
-        let part = match layer.mixer {
-            Mixer::Attend(_) => continue,
-            Mixer::ShortConv(_) => "short convolution",
-            Mixer::DeltaRule(_) => "gated delta rule",
-            Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } => "scan of Mamba-2",
-            Mixer::None => "feed-forward part alone",
-        };
-        let sentence = format!(
-            "layer {index} has a {part}, which girih does not write to GGUF; convert the model with llama.cpp"
-        );
-        return Err(Error::with_kind(ErrorKind::Refused, sentence));
-    }
+    check_heads(model)?;
     let mut metadata = general(model, file_type, options)?;
-    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
+    let GgufKeys { metadata: facts, factors, mut warnings } =
+        keys(model.arch(), &model.facts, &yarns(model)?)?;
     let planned = plan(model, head.tied, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
+    let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
+    check_facts(model, &metadata, factors)?;
     warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
     warnings.extend(requantized(&planned));
     warnings.extend(ignored(model));
 
-    let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
     let factors_shape = factors.map(|(name, numbers)| (name, Shape::vector(numbers.len())));
     let mut tensors: Vec<NewTensor> =
         factors_shape.iter().map(|(name, shape)| new(name, DType::F32, *shape)).collect();
@@ -79,6 +72,51 @@ pub(super) fn write(
     report.tensors.splice(0..0, factors_shape.map(|(name, shape)| computed(name, shape)));
     (report.weights, report.warnings) = (out.to_owned(), warnings);
     Ok(report)
+}
+
+/// The tables of rotary position embedding that the model's `config.json` scales by YaRN.
+fn yarns(model: &ModelFiles) -> Result<BTreeMap<String, StatedYarn>> {
+    let tables = model.arch().rope.iter().filter_map(|(table, rope)| Some((table, rope.scaling.as_ref()?)));
+    let mut yarns = BTreeMap::new();
+    for (table, scaling) in tables {
+        let yarn = model.stated_yarn(scaling, &ModelLimits::DEFAULT)?;
+        yarns.extend(yarn.map(|yarn| (table.clone(), yarn)));
+    }
+    Ok(yarns)
+}
+
+/// Refuses a model whose facts the keys do not state.
+fn check_facts(model: &ModelFiles, metadata: &Metadata, factors: Option<(&str, &[f32])>) -> Result<()> {
+    let refused = |why: String| {
+        let name = &model.arch().name;
+        let sentence = format!(
+            "GGUF cannot state this model of architecture {name}: {why}; keep it in safetensors, or convert it with \
+             llama.cpp"
+        );
+        Error::with_kind(ErrorKind::Refused, sentence)
+    };
+    let facts = model.facts_in_gguf(metadata, factors, &ModelLimits::DEFAULT);
+    let facts = facts.map_err(|error| refused(error.to_string()))?;
+    first_difference(&facts, &model.facts).map_or(Ok(()), |difference| Err(refused(difference)))
+}
+
+/// Refuses a delta rule whose heads GGUF has in another order.
+fn check_heads(model: &ModelFiles) -> Result<()> {
+    for (index, layer) in model.facts.layers.iter().enumerate() {
+        let MixerSchema::DeltaRule(schema) = &model.arch().layer(&layer.kind)?.mixer else { continue };
+        let Mixer::DeltaRule(delta) = &layer.mixer else { continue };
+        if schema.gguf_turns
+            && delta.sharing == HeadSharing::Neighbours
+            && delta.key_heads != delta.value_heads
+        {
+            let sentence = format!(
+                "layer {index} has more heads of values than of keys, whose order in GGUF girih does not write; convert \
+                 the model with llama.cpp"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    Ok(())
 }
 
 fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
@@ -134,31 +172,91 @@ fn plan(
         .any(|attend| attend.heads > attend.kv_heads);
     let context = MixContext { layers: facts.layers.len(), shared_heads };
     let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
-    let mut planned = Vec::new();
+    let mut planned: Vec<Planned> = Vec::new();
     for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
         if weight == "head.weight" && is_tied {
             continue; // a GGUF file with a separate head is an untied model
         }
         let Some((source, shape)) = model.weights.info(&weight) else { continue };
-        let name = entry.gguf.as_ref().ok_or_else(|| {
+        let name = tensor_name(model, entry, layer).ok_or_else(|| {
             Error::new(format!("architecture {} has no name in GGUF for '{weight}'", model.arch().name))
         })?;
-        check_whole(&weight, name, entry.gguf_part)?;
-        let name = at(name, layer);
-        // The choice of experts is not rounded, and biases of experts are used one by one.
-        let is_kept = weight.contains(".ffn.router.") || weight.ends_with(".bias");
-        let (stored, note) = if shape.extents().len() < 2 || is_kept {
-            (DType::F32, None)
-        } else {
-            let role = role(&weight, layer, is_tied);
-            let default = || by_type(file_type, role, shape.columns(), context);
-            chooser.choose([&weight, &name], &shape, default)?
-        };
         let layout = layout(model, entry, layer, &weight)?;
-        planned.push(Planned { weight, name, shape, source, stored, layout, note });
+        let shape = file_shape(model, entry, layer, (&weight, shape))?;
+        let (stored, note, parts) = (DType::F32, None, Vec::new());
+        let whole = Planned { weight, name, shape, source, stored, layout, note, parts };
+        parts::add(&mut planned, whole, entry.gguf_part, layer.map(|layer| (model, layer)))?;
+    }
+    for tensor in &mut planned {
+        parts::join(tensor)?;
+        if is_stack(&tensor.weight) {
+            let (rows, columns) = (tensor.shape.rows() / tensor.parts.len(), tensor.shape.columns());
+            tensor.shape = Shape::new(&[tensor.parts.len(), rows, columns])?;
+        }
+        (tensor.stored, tensor.note) = if is_exact(model, &tensor.weight) {
+            (DType::F32, None)
+        } else if is_kept(&tensor.weight) && tensor.source.tile() == (1, 1) {
+            (tensor.source, Some("kept as it is".to_owned()))
+        } else {
+            let role = role(&tensor.weight, layer_of(&tensor.weight), is_tied);
+            let default = || by_type(file_type, role, tensor.shape.columns(), context);
+            chooser.choose([&tensor.weight, &tensor.name], &tensor.shape, default)?
+        };
+        tensor.parts.iter_mut().for_each(|(part, _)| part.stored = tensor.stored);
     }
     chooser.finish()?;
     Ok(planned)
+}
+
+/// The layer in a weight's name.
+fn layer_of(weight: &str) -> Option<usize> {
+    weight.strip_prefix("layers.")?.split('.').next()?.parse().ok()
+}
+
+/// The name of a weight's tensor. Without a latent of queries, the projection of queries has another one.
+fn tensor_name(model: &ModelFiles, entry: &Weight, layer: Option<usize>) -> Option<String> {
+    let is_other = layer.is_some_and(|layer| {
+        let latent = model.facts.layers[layer].mixer.attention().and_then(|attend| attend.latent);
+        latent.is_some_and(|latent| latent.query_rank.is_none())
+    });
+    let other = entry.gguf_or.as_ref().filter(|_| is_other);
+    other.or(entry.gguf.as_ref()).map(|name| at(name, layer))
+}
+
+/// Whether a weight is written as `f32`: vectors, the choice of experts, biases, which are used one by one, and
+/// convolutions.
+fn is_exact(model: &ModelFiles, weight: &str) -> bool {
+    let is_vector = model.weights.info(weight).is_some_and(|(_, shape)| shape.extents().len() < 2);
+    is_vector || weight.contains(".ffn.router.") || weight.ends_with(".bias") || weight.ends_with(".taps")
+}
+
+/// Whether the matrices of several residual streams are a stack in the file, with a dimension more.
+fn is_stack(weight: &str) -> bool {
+    weight.starts_with("embed.streams.") || weight.starts_with("head.streams.")
+}
+
+/// Whether llama.cpp leaves a matrix in its type whatever the file's (`llama-quant.cpp`): those of residual streams,
+/// and the projection to embeddings per layer.
+fn is_kept(weight: &str) -> bool {
+    [".streams.", ".laurel.", ".input.context."].iter().any(|part| weight.contains(part))
+}
+
+/// The shape of a weight in the file. What girih reads as vectors may be matrices there.
+fn file_shape(
+    model: &ModelFiles,
+    entry: &Weight,
+    layer: Option<usize>,
+    (weight, shape): (&str, Shape),
+) -> Result<Shape> {
+    let ssm = layer.and_then(|layer| model.facts.layers[layer].mixer.ssm());
+    Ok(match (entry.gguf_as, ssm) {
+        (Some(Relayout::Transposed), _) => Shape::matrix(shape.columns(), shape.rows()),
+        (Some(Relayout::Flat), Some(ssm)) if weight.ends_with(".norm.weight") => {
+            Shape::new(&[ssm.groups, shape.elements() / ssm.groups])?
+        }
+        (Some(Relayout::Flat), _) => Shape::matrix(shape.elements(), 1),
+        _ => shape,
+    })
 }
 
 /// The role of a weight's matrix.
@@ -200,7 +298,8 @@ fn by_type(
 fn layout(model: &ModelFiles, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)?.mixer.attention());
     match (entry.gguf_as, attend) {
-        (None, _) => Ok(FileLayout::Ours),
+        (None | Some(Relayout::Flat), _) => Ok(FileLayout::Ours),
+        (Some(Relayout::Transposed), _) => Ok(FileLayout::Transposed),
         (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(FileLayout::Interleaved { heads: attend.heads }),
         (Some(Relayout::UnpermuteKvHeads), Some(attend)) => {
             Ok(FileLayout::Interleaved { heads: attend.kv_heads })

@@ -2,17 +2,36 @@
 //! fields `fill` reads them again. What follows from several facts is derived here: the period of layers, the
 //! scale of scores, the scaling of rotary frequencies.
 
+use std::collections::BTreeMap;
+
 use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_graph::Span;
-use girih_model::arch::schema::{Arch, DefaultValue, Field, GgufKinds, MixerSchema, RopeSchema, SpanSchema};
-use girih_model::arch::{ArchParameter, FactValue, Facts, LayerFacts, Rope};
+use girih_model::StatedYarn;
+use girih_model::arch::schema::{
+    Arch, DefaultValue, Field, GgufKinds, MixerSchema, RopeSchema, SpanSchema, WrittenKey, WrittenSize,
+    WrittenValue,
+};
+use girih_model::arch::{ArchParameter, FactValue, Facts, Ffn, LayerFacts, Rope};
 use girih_tensor::{Error, Result};
 
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
 const TIED: &str = "head.tied";
 
+/// The share of gates that are cut, which GGUF states as deviations.
+const SPARSITY: &str = "ffn.sparsity";
+
 /// The end of the names of kinds of layers without experts.
 const DENSE: &str = "_dense";
+
+/// Parameters that a GGUF need not state, each with the parameter that it follows from.
+const FOLLOWING: [(&str, &str); 3] = [
+    ("mixer.ssm.head_size", "mixer.ssm.inner"),
+    ("mixer.value_size", "mixer.values"),
+    ("mixer.latent.nope", "mixer.head_size"),
+];
+
+/// Values that a file without the key has.
+const IMPLIED: [(&str, FactValue); 1] = [("mixer.ssm.least", FactValue::Number(0.0))];
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
 pub(super) struct GgufKeys {
@@ -23,25 +42,27 @@ pub(super) struct GgufKeys {
     pub warnings: Vec<String>,
 }
 
-/// The keys for `facts`.
+/// The keys for `facts`, of a model whose tables of rotary position embedding are scaled by these, if by YaRN.
 ///
 /// # Errors
 /// When a fact differs from the architecture's default and has no key.
-pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<GgufKeys> {
+pub(super) fn keys(arch: &Arch, facts: &Facts, yarns: &BTreeMap<String, StatedYarn>) -> Result<GgufKeys> {
     let keys = GgufKeys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
-    let mut writer = KeyWriter { arch, facts, keys };
+    let mut writer = KeyWriter { arch, facts, yarns, keys };
     for parameter in arch.parameters() {
         writer.parameter(&parameter)?;
     }
     writer.kinds()?;
     writer.scores()?;
     writer.ropes()?;
+    writer.written()?;
     Ok(writer.keys)
 }
 
 struct KeyWriter<'a> {
     arch: &'a Arch,
     facts: &'a Facts,
+    yarns: &'a BTreeMap<String, StatedYarn>,
     keys: GgufKeys,
 }
 
@@ -83,12 +104,25 @@ impl<'a> KeyWriter<'a> {
     fn parameter(&mut self, parameter: &ArchParameter<'_>) -> Result<()> {
         let ArchParameter { name, field, .. } = parameter;
         let values = parameter.values(self.facts);
+        if field.gguf.is_none() && self.follows(name) {
+            return Ok(());
+        }
+        if let Some(key) = field.gguf.as_ref().filter(|_| name.ends_with(SPARSITY)) {
+            return self.sparsity(key);
+        }
         let Some((_, first)) = values.first().copied() else { return Ok(()) };
         // A list by which kinds of layers are told apart has an entry of each layer.
-        let kinds = self.arch.layers.gguf_listed.as_ref().map(|listed| &listed.gguf);
+        let lists = self.arch.layers.gguf_listed.iter().flat_map(GgufKinds::lists);
+        let kinds: Vec<&String> = lists.map(|listed| &listed.gguf).collect();
         let is_one = values.iter().all(|(_, value)| *value == first)
-            && field.gguf.as_ref().is_none_or(|key| kinds != Some(key));
+            && field.gguf.as_ref().is_none_or(|key| !kinds.contains(&key));
         match &field.gguf {
+            None if IMPLIED
+                .iter()
+                .any(|(known, value)| name.ends_with(known) && is_one && *value == first) =>
+            {
+                Ok(())
+            }
             None if name == TIED || is_one && is_default(first, field.default.as_ref()) => Ok(()),
             None => Err(self.no_key(name)),
             Some(_) if is_one => self.put(name, field, stored(name, first)?),
@@ -107,6 +141,55 @@ impl<'a> KeyWriter<'a> {
                 self.arch.name
             ))),
         }
+    }
+
+    /// The deviations above the mean at which each layer cuts its gates, as llama.cpp's converter writes them: those of
+    /// a share of 0 are below all numbers.
+    fn sparsity(&mut self, key: &str) -> Result<()> {
+        let cutoff = |layer: &LayerFacts| match layer.ffn {
+            Ffn::Gated { cutoff, .. } => cutoff.unwrap_or(f32::NEG_INFINITY),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => f32::NEG_INFINITY,
+        };
+        let list = self.facts.layers.iter().map(cutoff).collect();
+        self.put_once(key, MetadataValue::Array(MetadataArray::F32(list)))
+    }
+
+    /// Whether a parameter without a key follows from another one, which has a key.
+    fn follows(&self, name: &str) -> bool {
+        let has_key = |from: &str| {
+            self.arch.parameters().iter().any(|one| one.name.ends_with(from) && one.field.gguf.is_some())
+        };
+        FOLLOWING.iter().any(|(known, from)| name.ends_with(known) && has_key(from))
+    }
+
+    /// A size that follows from facts; `None` if no layer has what it is of.
+    fn size(&self, size: WrittenSize) -> Option<usize> {
+        let latent = self.facts.layers.iter().find_map(|layer| layer.mixer.attention()?.latent)?;
+        Some(match size {
+            WrittenSize::LatentRow => latent.rank + latent.rope,
+            WrittenSize::Latent => latent.rank,
+        })
+    }
+
+    /// The keys that only other programs read.
+    fn written(&mut self) -> Result<()> {
+        for WrittenKey { gguf, is } in self.arch.written.values() {
+            let Some(gguf) = gguf else { continue };
+            if self.keys.metadata.value(gguf).is_some() {
+                continue;
+            }
+            let value = match is {
+                WrittenValue::Flag(flag) => MetadataValue::Bool(*flag),
+                WrittenValue::Count(number) => MetadataValue::U32(*number),
+                WrittenValue::List(list) => MetadataValue::Array(MetadataArray::U32(list.clone())),
+                WrittenValue::Size(size) => match self.size(*size) {
+                    None => continue,
+                    Some(size) => stored(gguf, FactValue::Size(size))?,
+                },
+            };
+            self.put_once(gguf, value)?;
+        }
+        Ok(())
     }
 
     /// The period of the last kind of layers if the kinds are not those of the pattern.
@@ -153,7 +236,8 @@ impl<'a> KeyWriter<'a> {
     /// The number of first layers without experts, in a model with experts.
     fn dense_layers(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
-        if layers.iter().all(|layer| layer.ffn.experts().is_none()) {
+        let has_dense = arch.layer.keys().any(|kind| kind.ends_with(DENSE));
+        if !has_dense || layers.iter().all(|layer| layer.ffn.experts().is_none()) {
             return Ok(());
         }
         let first = layers.iter().take_while(|layer| layer.ffn.experts().is_none()).count();
@@ -187,7 +271,11 @@ impl<'a> KeyWriter<'a> {
             let implied = schema
                 .gguf_scale_of
                 .map_or(attend.head_size, |rule| rule.of(layers, width, attend.heads, attend.head_size));
-            if attend.scale == scale(implied as f32) {
+            // The scaling of rotary frequencies may have a part in it.
+            let score = attend.rope.as_ref().and_then(|rope| rope.score);
+            let usual = scale(implied as f32);
+            let is_scaled = |by: f32| (attend.scale / by - usual).abs() <= 2.0 * f32::EPSILON * usual;
+            if attend.scale == usual || score.is_some_and(is_scaled) {
                 continue;
             }
             let field = schema.scale_of.as_ref().ok_or_else(|| self.no_key("mixer.scale_of"))?;
@@ -223,6 +311,9 @@ impl<'a> KeyWriter<'a> {
                      does not write to GGUF; keep it in safetensors"
                 )));
             }
+            if self.yarn(schema, facts)? {
+                continue;
+            }
             if let Some(&first) = facts.factors.first() {
                 self.factors(schema, facts, first)?;
             }
@@ -233,6 +324,32 @@ impl<'a> KeyWriter<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Writes the scaling by YaRN of a table without a tensor of divisors; returns whether it is one. Whether the keys
+    /// state the facts is checked when all are written.
+    fn yarn(&mut self, schema: &RopeSchema, facts: &Rope) -> Result<bool> {
+        let Some(scaling) = schema.scaling.as_ref().filter(|scaling| scaling.factors.is_none()) else {
+            return Ok(false);
+        };
+        let (Some(prefix), Some(yarn)) = (&scaling.gguf, self.yarns.get(&facts.table).copied()) else {
+            return Ok(false);
+        };
+        let [fast, slow] = yarn.betas;
+        // llama.cpp's converter writes a tenth of it.
+        let tenth = yarn.of_all.map(|scale| (0.1 * f64::from(scale)) as f32);
+        let numbers = [
+            ("factor", Some(yarn.factor)),
+            ("yarn_beta_fast", fast),
+            ("yarn_beta_slow", slow),
+            ("yarn_log_multiplier", tenth.filter(|_| scaling.scales_scores)),
+        ];
+        self.put_once(&format!("{prefix}.type"), MetadataValue::String("yarn".to_owned()))?;
+        self.put_once(&format!("{prefix}.original_context_length"), MetadataValue::U32(yarn.original))?;
+        for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
+            self.put_once(&format!("{prefix}.{name}"), MetadataValue::F32(number))?;
+        }
+        Ok(true)
     }
 
     /// The facts of a table of rotary position embedding, if a layer uses it.

@@ -9,16 +9,19 @@
 //! [`compare_with_source`].
 #![forbid(unsafe_code)]
 
+mod bands;
 mod gguf;
 mod keys;
 mod merge;
 mod options;
+mod parts;
 mod plan;
 mod q4nx;
 mod recipe;
 mod report;
 mod source;
 mod stream;
+mod stream_parts;
 mod types;
 mod vocabulary;
 

@@ -137,7 +137,8 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
             (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned())),
             _ => (source, None),
         };
-        planned.push(Planned { weight, name, shape, source, stored, layout: FileLayout::AsStored, note });
+        let (layout, parts) = (FileLayout::AsStored, Vec::new());
+        planned.push(Planned { weight, name, shape, source, stored, layout, note, parts });
     }
     chooser.finish()?;
     Ok(planned)

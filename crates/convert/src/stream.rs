@@ -1,31 +1,17 @@
-//! Streams weights from a model to a container, in bands of rows.
+//! Streams the tensors of a model to a container.
 
 use std::num::NonZeroUsize;
-use std::thread;
 
 use girih_file::{ContainerWriter, quote};
 use girih_graph::WeightSource;
-use girih_model::{ModelWeights, interleaved_row};
-use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
+use girih_model::ModelWeights;
+use girih_tensor::{DType, Result, Shape};
 
+use super::bands::write_rows;
 use super::options::ConvertOptions;
-use super::plan::{FileLayout, Planned};
+use super::plan::Planned;
 use super::report::{ConvertProgress, ConvertReport};
-
-/// The approximate number of weights in memory at a time: 16 MiB of `f32`.
-const BAND_WEIGHTS: usize = 4 << 20;
-
-/// The bytes in memory of a weight of a band, at most: as read, as `f32`, reordered, packed by part
-/// and as a whole, and decoded again.
-const BAND_WEIGHT_BYTES: usize = 6 * size_of::<f32>();
-
-/// The address space that glibc reserves for the heap of a new thread (`HEAP_MAX_SIZE` of its
-/// `malloc/arena.c`), which no other thread can use.
-const THREAD_HEAP_BYTES: usize = 64 << 20;
-
-/// The most threads whose heaps are counted, so that many threads do not make a conversion fail on
-/// a system that grants only the memory it has.
-const HEAPS_COUNTED: usize = 4;
+use super::stream_parts;
 
 /// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
@@ -58,151 +44,10 @@ fn write(
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
 ) -> Result<()> {
-    let matrix = MatrixView::of(tensor);
-    let unit = matrix.unit();
-    let band = BAND_WEIGHTS / unit.saturating_mul(matrix.columns).max(1);
-    let band = unit * band.max(1);
-    for start in (0..matrix.rows).step_by(band) {
-        let rows = band.min(matrix.rows - start);
-        check_memory(rows * matrix.columns, threads)?;
-        let bytes = matrix.read(weights, start, rows)?;
-        let values = matrix.decode(&bytes, rows)?;
-        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-            return Err(Error::new(format!(
-                "contains the weight {value}; only finite weights can be stored"
-            )));
-        }
-        let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
-        writer.append(&tensor.name, &packed)?;
-        step(values.len());
+    if !tensor.parts.is_empty() {
+        return stream_parts::write(writer, weights, tensor, threads, step);
     }
-    Ok(())
-}
-
-/// Checks that a band of this many weights can be converted: the vectors of a band are allocated
-/// where a failure would end the process, so as many bytes are reserved and freed before.
-fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> {
-    let heaps = threads.get().min(HEAPS_COUNTED) * THREAD_HEAP_BYTES;
-    let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES).saturating_add(heaps);
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
-        let sentence = format!("cannot be converted: {bytes} bytes of memory are needed and not available");
-        Error::with_kind(ErrorKind::OutOfMemory, sentence)
-    })
-}
-
-/// A tensor as rows and columns; a vector is a column, so that its elements can
-/// be reordered like rows.
-struct MatrixView<'a> {
-    tensor: &'a Planned,
-    rows: usize,
-    columns: usize,
-}
-
-impl MatrixView<'_> {
-    fn of(tensor: &Planned) -> MatrixView<'_> {
-        let shape = &tensor.shape;
-        // Only formats of single values can be split into rows of one value.
-        let column =
-            shape.extents().len() == 1 && tensor.source.tile() == (1, 1) && tensor.stored.tile() == (1, 1);
-        let (rows, columns) = if column { (shape.columns(), 1) } else { (shape.rows(), shape.columns()) };
-        MatrixView { tensor, rows, columns }
-    }
-
-    /// The number of rows that a band must be a multiple of: whole heads and tiles.
-    fn unit(&self) -> usize {
-        let tiles = self.tensor.source.tile().0.max(self.tensor.stored.tile().0);
-        match self.head_rows() {
-            Some(size) if !size.is_multiple_of(tiles) => size * tiles,
-            Some(size) => size,
-            None => tiles,
-        }
-    }
-
-    /// The number of rows of a head, if heads are interleaved.
-    fn head_rows(&self) -> Option<usize> {
-        match self.tensor.layout {
-            FileLayout::Ours | FileLayout::AsStored => None,
-            FileLayout::Interleaved { heads } => Some(self.rows / heads),
-        }
-    }
-
-    /// Whether the bytes are copied unchanged.
-    fn is_copied(&self) -> bool {
-        let tensor = self.tensor;
-        tensor.source == tensor.stored && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
-    }
-
-    /// The bytes of `rows` rows in the source's format; in the file's order if a
-    /// tile has only one row.
-    fn read(&self, weights: &ModelWeights, start: usize, rows: usize) -> Result<Vec<u8>> {
-        let source = self.tensor.source;
-        let offset = source.matrix_bytes(start, self.columns)? as u64;
-        let mut bytes = vec![0; source.matrix_bytes(rows, self.columns)?];
-        match self.tensor.layout {
-            FileLayout::AsStored => weights.fill_stored(&self.tensor.weight, offset, &mut bytes)?,
-            FileLayout::Ours | FileLayout::Interleaved { .. } => {
-                weights.read(&self.tensor.weight, offset, &mut bytes)?;
-            }
-        }
-        match self.head_rows() {
-            Some(size) if source.tile().0 == 1 => {
-                let row_bytes = source.matrix_bytes(1, self.columns)?;
-                Ok(interleaved(&bytes, row_bytes, size))
-            }
-            _ => Ok(bytes),
-        }
-    }
-
-    /// The values of `rows` rows in the file's order.
-    fn decode(&self, bytes: &[u8], rows: usize) -> Result<Vec<f32>> {
-        let source = self.tensor.source;
-        let mut values = vec![0.0; rows * self.columns];
-        View::new(source, rows, self.columns, bytes)?.unpack_rows(0..rows, &mut values);
-        match self.head_rows() {
-            Some(size) if source.tile().0 > 1 => Ok(interleaved(&values, self.columns, size)),
-            _ => Ok(values),
-        }
-    }
-
-    /// Packs `values` to the file's format on `threads` threads.
-    fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
-        let tiles = self.tensor.stored.tile().0;
-        let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
-        let parts = values.chunks((rows * self.columns).max(1));
-        let packed = thread::scope(|scope| {
-            let start = |part| thread::Builder::new().spawn_scoped(scope, move || self.pack_part(part));
-            let workers = parts.map(start).collect::<std::io::Result<Vec<_>>>();
-            let workers = workers
-                .map_err(|error| Error::new(format!("no thread can be started for packing: {error}")))?;
-            let joined = workers.into_iter().map(|worker| worker.join().expect("packing does not panic"));
-            joined.collect::<Result<Vec<_>>>()
-        })?;
-        Ok(packed.concat())
-    }
-
-    /// Packs rows; fails if a value overflows in the format.
-    fn pack_part(&self, values: &[f32]) -> Result<Vec<u8>> {
-        let (dtype, rows) = (self.tensor.stored, values.len() / self.columns);
-        let bytes = dtype.pack_matrix(rows, self.columns, values)?;
-        let mut back = vec![0.0; values.len()];
-        View::new(dtype, rows, self.columns, &bytes)?.unpack_rows(0..rows, &mut back);
-        match back.iter().zip(values).find(|(back, _)| !back.is_finite()) {
-            Some((_, value)) => Err(Error::new(format!(
-                "contains the weight {value}, which overflows {dtype}; use bf16 or f32"
-            ))),
-            None => Ok(bytes),
-        }
-    }
-}
-
-/// Interleaves the halves of each head of `size` rows of `length` items.
-fn interleaved<T: Copy>(rows: &[T], length: usize, size: usize) -> Vec<T> {
-    let mut reordered = rows.to_vec();
-    for (row, items) in rows.chunks_exact(length).enumerate() {
-        let start = interleaved_row(row, size) * length;
-        reordered[start..start + length].copy_from_slice(items);
-    }
-    reordered
+    write_rows(writer, weights, (&tensor.name, tensor), None, threads, step)
 }
 
 /// Appends a vector of computed values.

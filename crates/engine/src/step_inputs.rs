@@ -142,7 +142,9 @@ impl<'a> InputValues<'a> {
     fn split_hidden(&mut self, sources: &[InputSource]) {
         let parts = sources.iter().filter_map(|source| match *source {
             InputSource::Hidden { first, width } => Some(first..first + width),
-            _ => None,
+            InputSource::Tokens | InputSource::TokenTypes | InputSource::Positions | InputSource::Given => {
+                None
+            }
         });
         let parts: Vec<_> = parts.collect();
         let all = parts.last().map_or(0, |last| last.end);

@@ -47,8 +47,9 @@ pub(crate) fn check_draft_model(model: &Model, draft: &Model) -> Result<()> {
             format!("{name} cannot draft for {other}: {reason}; choose a model of the same family");
         Err(Error::with_kind(ErrorKind::Refused, sentence))
     };
-    if draft.files().facts.assistant.is_some() && draft.text_processor().is_err() {
-        // It reads the model's embedding, so that its ids are the model's.
+    let are_known = draft.text_processor().is_ok() && model.text_processor().is_ok();
+    if draft.files().facts.assistant.is_some() && !are_known {
+        // It reads the model's embedding, so that its ids are the model's; its vocabulary has as many rows.
         return Ok(());
     }
     if draft.files().facts.is_encoder() {

@@ -131,6 +131,10 @@ impl WeightTypes for AssistantFiles<'_> {
             _ => self.own.weights.stored_type(name, need),
         }
     }
+
+    fn shared_name(&self, name: &str) -> Option<String> {
+        self.own.weights.shared_name(name)
+    }
 }
 
 impl WeightSource for AssistantFiles<'_> {

@@ -65,7 +65,7 @@ impl DraftFiles {
         (own.unused.hf, own.unused.gguf) = if is_gguf { (Vec::new(), others) } else { (others, Vec::new()) };
         own.sizes.drafting = None;
         let kinds: Vec<&str> = draft.kinds.iter().map(String::as_str).collect();
-        let mut weights = ModelWeights::resolve(&own, container, &kinds)?;
+        let mut weights = ModelWeights::resolve(&own, container, &kinds, &[])?;
         let config = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let facts = arch::fill(&own, &config, &kinds, &weights, limits)?;
         weights.complete(&own, &facts)?;

@@ -20,6 +20,37 @@ pub(crate) enum LatentRows {
     Transposed(Vec<TensorInfo>, Shape),
 }
 
+/// The rows of a part: in each of equal groups of rows those of a range.
+#[derive(Debug)]
+pub(crate) struct LatentCut {
+    /// The number of groups.
+    pub groups: usize,
+    /// The rows of a group.
+    pub size: usize,
+    /// The part's rows in a group.
+    pub range: Range<usize>,
+}
+
+impl LatentCut {
+    pub fn of(part: LatentPart, heads: usize, latent: &LatentFacts) -> LatentCut {
+        let LatentFacts { rank, nope, rope, value_size, .. } = *latent;
+        let (groups, size, range) = match part {
+            LatentPart::QNope => (heads, nope + rope, 0..nope),
+            LatentPart::QRope => (heads, nope + rope, nope..nope + rope),
+            LatentPart::Rows => (1, rank + rope, 0..rank),
+            LatentPart::KRope => (1, rank + rope, rank..rank + rope),
+            LatentPart::KUp => (heads, nope + value_size, 0..nope),
+            LatentPart::VUp => (heads, nope + value_size, nope..nope + value_size),
+        };
+        LatentCut { groups, size, range }
+    }
+
+    pub fn ranges(&self) -> Vec<Range<usize>> {
+        let LatentCut { groups, size, range } = self;
+        (0..*groups).map(|group| group * size + range.start..group * size + range.end).collect()
+    }
+}
+
 /// The rows of a part of a `tensor`, which has these many `heads`.
 ///
 /// # Errors
@@ -31,17 +62,9 @@ pub(crate) fn part(
     heads: usize,
     latent: &LatentFacts,
 ) -> Result<LatentRows> {
-    let LatentFacts { rank, nope, rope, value_size, .. } = *latent;
     let rows = info.shape.extents()[0];
-    // Of each group of rows those in the range.
-    let (groups, size, range) = match part {
-        LatentPart::QNope => (heads, nope + rope, 0..nope),
-        LatentPart::QRope => (heads, nope + rope, nope..nope + rope),
-        LatentPart::Rows => (1, rank + rope, 0..rank),
-        LatentPart::KRope => (1, rank + rope, rank..rank + rope),
-        LatentPart::KUp => (heads, nope + value_size, 0..nope),
-        LatentPart::VUp => (heads, nope + value_size, nope..nope + value_size),
-    };
+    let cut = LatentCut::of(part, heads, latent);
+    let LatentCut { groups, size, .. } = cut;
     // Before a list as long as the number of heads is made.
     if groups.checked_mul(size) != Some(rows) {
         return Err(Error::new(format!(
@@ -49,13 +72,13 @@ pub(crate) fn part(
             quote(tensor)
         )));
     }
-    let taken = |group: usize| -> Range<usize> { group * size + range.start..group * size + range.end };
-    if groups == 1 && matches!(part, LatentPart::Rows | LatentPart::KRope) {
-        return Ok(LatentRows::One(rows_of(tensor, info, taken(0))?));
+    let ranges = cut.ranges();
+    if let ([one], LatentPart::Rows | LatentPart::KRope) = (&ranges[..], part) {
+        return Ok(LatentRows::One(rows_of(tensor, info, one.clone())?));
     }
-    let infos: Vec<TensorInfo> =
-        (0..groups).map(|group| rows_of(tensor, info, taken(group))).collect::<Result<_>>()?;
-    let (columns, count) = (info.shape.columns(), range.len());
+    let infos = ranges.into_iter().map(|range| rows_of(tensor, info, range));
+    let infos: Vec<TensorInfo> = infos.collect::<Result<_>>()?;
+    let (columns, count) = (info.shape.columns(), cut.range.len());
     match part {
         LatentPart::KUp if info.dtype.tile() != (1, 1) => Err(Error::new(format!(
             "tensor {} is stored as {}, whose blocks cannot be transposed; convert the original model",

@@ -104,6 +104,10 @@ impl ModelFiles {
     /// Of the kind [`ErrorKind::Refused`] when it changes the model in a way that girih cannot; others when its files
     /// are malformed or are not those of an adapter of this model.
     pub fn open_adapter(&self, path: &Path, limits: &ModelLimits) -> Result<AdapterFiles> {
+        if self.weights.shares_weights() {
+            let sentence = format!("layers of {} share weights, which girih does not adapt", self.facts.name);
+            return Err(refused(sentence));
+        }
         AdapterFiles::open(path, (&self.arch, &self.facts), limits)
     }
 
@@ -260,7 +264,8 @@ pub(crate) fn interpret(
     arch::check_refused(&arch, &source, &options.allow_keys)?;
     let layers = source.layers(&arch, limits)?;
     let kinds = arch::layer_kinds(&arch, &source, layers)?;
-    let mut weights = ModelWeights::resolve(&arch, container, &kinds)?;
+    let blocks = arch::block_places(&arch, &source, &kinds)?;
+    let mut weights = ModelWeights::resolve(&arch, container, &kinds, &blocks)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
     let facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;

@@ -82,6 +82,14 @@ impl WeightTypes for ModelShape {
         let computed = name.starts_with("rope.") || name == ONE || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
+
+    fn shared_name(&self, name: &str) -> Option<String> {
+        let pattern = pattern(name);
+        let layer = name.split('.').nth(1)?.parse::<usize>().ok()?;
+        let of = self.facts.layers.get(layer)?.block?.of_layer;
+        let is_shared = of != layer && self.arch.weights.get(&pattern)?.is_of_block();
+        is_shared.then(|| pattern.replace("{i}", &of.to_string()))
+    }
 }
 
 /// The weights that an architecture and a `config.json` describe.
@@ -105,6 +113,9 @@ impl Described<'_> {
         }
         if let Some(ssm) = layer.mixer.ssm().filter(|_| name.ends_with(".mixer.norm.weight")) {
             return Some(ssm.norm_if.as_ref().is_none_or(is_set));
+        }
+        if let Some(block) = layer.block.as_ref().filter(|_| name.contains(".adapter.")) {
+            return Some(is_set(&block.in_attention));
         }
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.gate_if

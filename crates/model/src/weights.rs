@@ -12,7 +12,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight, pattern};
-use crate::arch::{AttentionFacts, Facts, ONE};
+use crate::arch::{AttentionFacts, BlockPlace, Facts, ONE};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
@@ -43,6 +43,8 @@ pub struct ModelWeights {
     entries: BTreeMap<String, WeightEntry>,
     /// The number of adapters beside the model.
     adapters: usize,
+    /// The names of weights that layers share with the first layer of their block, each with that layer's name.
+    shared: BTreeMap<String, String>,
 }
 
 /// The source of one weight.
@@ -91,13 +93,18 @@ enum TensorOrder {
 }
 
 impl ModelWeights {
-    /// Finds the tensor of every weight of `arch` in a model with layers of these kinds.
+    /// Finds the tensor of every weight of `arch` in a model with layers of these kinds, whose blocks have these places.
     ///
     /// # Errors
     /// When a tensor is missing, or the container has one that the architecture
     /// does not describe.
-    pub(crate) fn resolve(arch: &Arch, container: Container, kinds: &[&str]) -> Result<ModelWeights> {
-        ModelWeights::resolve_as(Tensors::OfModel, arch, container, kinds)
+    pub(crate) fn resolve(
+        arch: &Arch,
+        container: Container,
+        kinds: &[&str],
+        blocks: &[Option<BlockPlace>],
+    ) -> Result<ModelWeights> {
+        ModelWeights::resolve_as(Tensors::OfModel, arch, container, kinds, blocks)
     }
 
     /// The matrices of an adapter under the names of the weights that they change; each has the rows of that
@@ -107,7 +114,7 @@ impl ModelWeights {
     /// When one belongs to no weight of the model, or to one that girih does not make of rows of a tensor.
     pub(crate) fn of_adapter(arch: &Arch, facts: &Facts, container: Container) -> Result<ModelWeights> {
         let kinds: Vec<&str> = facts.layers.iter().map(|layer| layer.kind.as_str()).collect();
-        let mut weights = ModelWeights::resolve_as(Tensors::OfAdapter, arch, container, &kinds)?;
+        let mut weights = ModelWeights::resolve_as(Tensors::OfAdapter, arch, container, &kinds, &[])?;
         weights.rearrange(arch, facts)?;
         Ok(weights)
     }
@@ -117,8 +124,9 @@ impl ModelWeights {
         arch: &Arch,
         container: Container,
         kinds: &[&str],
+        blocks: &[Option<BlockPlace>],
     ) -> Result<ModelWeights> {
-        let mut entries = BTreeMap::new();
+        let (mut entries, mut shared) = (BTreeMap::new(), BTreeMap::new());
         let mut missing = Vec::new();
         let unused = NamePatterns::unused(arch, &container, kinds.len())?;
         let mut known = BTreeSet::new();
@@ -135,6 +143,13 @@ impl ModelWeights {
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
                 let of_layer = name.split('.').nth(1).unwrap_or_default();
+                let layer: usize = of_layer.parse().unwrap_or_default();
+                let place: Option<BlockPlace> = blocks.get(layer).copied().flatten();
+                if let Some(place) = place.filter(|place| weight.is_of_block() && place.layer != layer) {
+                    shared.insert(name.clone(), pattern.replace("{i}", &place.layer.to_string()));
+                    continue;
+                }
+                let tensor = place.map_or_else(|| tensor.clone(), |place| place.name(&tensor));
                 let mut choices = std::iter::once((tensor, part)).chain(others.iter().map(|other| {
                     (with_prefix(&other.hf.replace("{i}", of_layer), &prefixes), other.hf_part)
                 }));
@@ -145,7 +160,6 @@ impl ModelWeights {
                     true => (first, first_part),
                     false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
                 };
-                let layer = of_layer.parse().unwrap_or_default();
                 let part = part.map(|part: TensorPart| part.of_layer(layer, kinds.len()));
                 let tensors = stack(&container, &tensor);
                 for tensor in &tensors {
@@ -183,7 +197,7 @@ impl ModelWeights {
         let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
-        Ok(ModelWeights { container: Arc::new(container), entries, adapters: 0 })
+        Ok(ModelWeights { container: Arc::new(container), entries, shared, adapters: 0 })
     }
 
     /// Sets the transforms, which depend on the facts' heads, and adds the
@@ -389,6 +403,21 @@ impl ModelWeights {
         Ok(())
     }
 
+    /// The name of the weight that layers share under this name.
+    pub(crate) fn shared(&self, name: &str) -> Option<&str> {
+        self.shared.get(name).map(String::as_str)
+    }
+
+    /// Whether layers share weights.
+    pub(crate) fn shares_weights(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    /// The source of a weight, which may be another layer's that this one shares.
+    fn entry(&self, name: &str) -> Option<&WeightEntry> {
+        self.entries.get(self.shared(name).unwrap_or(name))
+    }
+
     /// The container.
     pub fn container(&self) -> &Container {
         &self.container
@@ -398,13 +427,18 @@ impl ModelWeights {
     /// for weights whose bytes are others than those of the file, and for models in memory.
     pub fn rows(&self, name: &str) -> Option<Arc<dyn RowSource>> {
         self.container.identity()?;
-        let parts = match self.entries.get(name)? {
+        let parts = match self.entry(name)? {
             WeightEntry::Assembled { parts, .. } => Arc::clone(parts),
             WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored } => {
                 let row = info.bytes as usize / info.shape.rows().max(1);
                 Arc::new(vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }])
             }
-            _ => return None,
+            WeightEntry::Stored { .. }
+            | WeightEntry::OfExperts(_)
+            | WeightEntry::TransposedHeads { .. }
+            | WeightEntry::Computed(_)
+            | WeightEntry::OnePosition(_)
+            | WeightEntry::Made(_) => return None,
         };
         let (container, row) = (Arc::clone(&self.container), parts.first()?.range.len());
         Some(Arc::new(FileRows { container, parts, row }))
@@ -422,7 +456,7 @@ impl ModelWeights {
 
     /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
-        match self.entries.get(name)? {
+        match self.entry(name)? {
             WeightEntry::Stored { info, order: TensorOrder::AddOne | TensorOrder::NegativeExp, .. } => {
                 Some((DType::F32, info.shape))
             }
@@ -476,7 +510,7 @@ impl ModelWeights {
 
     /// The container's tensor behind a weight; `None` if the weight is computed or assembled.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
-        match self.entries.get(name)? {
+        match self.entry(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
             WeightEntry::Assembled { .. }
             | WeightEntry::OfExperts(_)
@@ -489,7 +523,7 @@ impl ModelWeights {
 
     /// Whether girih computes a weight from the facts instead of reading it.
     pub fn is_computed(&self, name: &str) -> bool {
-        matches!(self.entries.get(name), Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_)))
+        matches!(self.entry(name), Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_)))
     }
 
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
@@ -498,7 +532,7 @@ impl ModelWeights {
     /// # Errors
     /// When the weight does not exist, or its file cannot be read.
     fn fill(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
-        match self.entries.get(name).ok_or_else(|| absent(name))? {
+        match self.entry(name).ok_or_else(|| absent(name))? {
             WeightEntry::Stored { info, order: TensorOrder::AsStored, .. } => {
                 self.container.read(info, offset, into)
             }
@@ -639,7 +673,7 @@ impl WeightSource for ModelWeights {
 
 impl crate::arch::Stored for ModelWeights {
     fn has(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+        self.entry(name).is_some()
     }
 
     fn rows(&self, name: &str) -> Result<usize> {

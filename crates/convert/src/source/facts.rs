@@ -74,6 +74,25 @@ pub(super) fn compare(file: &ModelFiles, source: &ModelFiles) -> Vec<SourceFindi
     findings
 }
 
+/// The first field that differs, with both values.
+pub(crate) fn first_difference(file: &Facts, source: &Facts) -> Option<String> {
+    let [one, other] = [file, source].map(fields);
+    let empty = Fields::new();
+    let layers = (0..one.layers.len().max(other.layers.len())).map(|layer| {
+        let of = |facts: &'_ FactFields| facts.layers.get(layer).cloned().unwrap_or_else(|| empty.clone());
+        (format!(" of layer {layer}"), of(&one), of(&other))
+    });
+    let model = (String::new(), one.model.clone(), other.model.clone());
+    std::iter::once(model).chain(layers).find_map(|(of, one, other)| {
+        let path = one
+            .keys()
+            .chain(other.keys())
+            .find(|path| path.as_str() != DESCRIPTION && !is_equal(one.get(*path), other.get(*path)))?;
+        let (one, other) = (text(one.get(path)), text(other.get(path)));
+        Some(format!("{path}{of} would be {one} instead of {other}"))
+    })
+}
+
 /// The fields of facts by path, with dots between the levels.
 type Fields = BTreeMap<String, Value>;
 

@@ -23,6 +23,7 @@ use girih_words::template::Renderer;
 use girih_words::{TextLimits, TextProcessor};
 
 use super::report::ConvertProgress;
+pub(crate) use facts::first_difference;
 pub use finding::{SourceFinding, SourcePart, SourceVerdict};
 
 /// How a file is compared with its source.

@@ -122,3 +122,30 @@ fn ropes_that_share_a_key_are_written_if_they_are_equal() {
     let error = write(&model, &out, &options("bf16")).unwrap_err().to_string();
     assert!(error.contains("'gemma2.rope.scaling' scales the rotary frequencies"), "{error}");
 }
+
+/// Layers with states, latents or embeddings of their own: their tensors hold several weights, or transposed ones.
+#[test]
+fn hybrids_and_latents_survive_a_conversion() {
+    for name in ["lfm2", "granitemoehybrid", "gemma4"] {
+        let model = open(&committed(name));
+        let (copy, _) = written(&model, &format!("convert-hybrid-{name}"));
+        check_copy(&model, &copy);
+    }
+}
+
+/// A file of GGUF has no key for it, or its weights lie in another order: it would be another model.
+#[test]
+fn what_a_file_could_not_state_is_refused_by_name() {
+    for (name, words) in [
+        ("deepseek_v3", "GGUF cannot state this model of architecture deepseek_v3: "),
+        (
+            "qwen3_5",
+            "layer 0 has more heads of values than of keys, whose order in GGUF girih does not write",
+        ),
+    ] {
+        let out = empty_folder(&format!("convert-unstated-{name}")).join("out.gguf");
+        let error = write(&open(&committed(name)), &out, &options("bf16")).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(!out.exists());
+    }
+}

@@ -5,6 +5,7 @@ use girih_graph::{Act, GateLimit, GateRule, Pairing, Pooling, Router, Span, Temp
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::block_facts::BlockFacts;
 use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
@@ -123,6 +124,9 @@ pub struct LayerFacts {
     /// How the parts are added to the residual.
     #[serde(flatten)]
     pub residual: Residual,
+    /// The block that the attention and the feed-forward part are, if they are one.
+    #[serde(flatten)]
+    pub block: Option<BlockFacts>,
     /// The experts beside the feed-forward part.
     #[serde(rename = "experts_beside", skip_serializing_if = "Option::is_none")]
     pub beside: Option<Box<ExpertsFacts>>,
@@ -603,7 +607,8 @@ impl Norms {
             | NormPosition::AfterFfnResidual
             | NormPosition::AfterDense
             | NormPosition::BeforeExperts
-            | NormPosition::AfterExperts => None,
+            | NormPosition::AfterExperts
+            | NormPosition::BeforeBlock => None,
         };
         NormFacts { epsilon: own.unwrap_or(self.norm.epsilon), ..self.norm }
     }
@@ -644,6 +649,7 @@ impl NormPosition {
             NormPosition::AfterDense => "after_dense",
             NormPosition::BeforeExperts => "before_experts",
             NormPosition::AfterExperts => "after_experts",
+            NormPosition::BeforeBlock => "before_block",
         }
     }
 }

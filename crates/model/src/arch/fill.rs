@@ -74,6 +74,12 @@ pub(super) const MAX_TAPS: usize = 64;
 /// The head, among the parts that a flag says a bias of.
 const HEAD: &str = "head";
 
+/// The default of the size of a head whose rows are twice as wide.
+const DOUBLED: &str = "2 * width / heads";
+
+/// The default of the number whose inverse square root scales the scores, if it is half the size of a head.
+const HALVED: &str = "head_size / 2";
+
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
@@ -129,7 +135,8 @@ impl Fill<'_> {
         let ffn = self.ffn(&schema.ffn, index)?;
         let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);
         let (kind, scale) = (kind.to_owned(), self.layer_scale(index)?);
-        Ok(LayerFacts { kind, mixer, ffn, norms, residual, beside, input, scale })
+        let block = self.block(schema, index, (&mixer, &ffn, &norms, residual))?;
+        Ok(LayerFacts { kind, mixer, ffn, norms, residual, block, beside, input, scale })
     }
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
@@ -329,7 +336,10 @@ impl Fill<'_> {
             _ => self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?,
         };
         let kv_heads = kv_heads.saturating_mul(attend.kv_heads_times.unwrap_or(1));
-        let shared = ("width / heads", width / heads);
+        let shared = match self.config.default(&attend.head_size) {
+            Some(DefaultValue::Word(word)) if word == DOUBLED => (DOUBLED, 2 * width / heads),
+            _ => ("width / heads", width / heads),
+        };
         let size = self.size_or("mixer.head_size", &attend.head_size, index, shared)?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::new(format!(
@@ -527,7 +537,11 @@ impl Fill<'_> {
             let width = self.size("sizes.width", &self.arch.sizes.width)?;
             return Ok(implied.of(self.layers, width, heads.heads, heads.size) as f64);
         }
-        Ok(self.config.number(field)?.unwrap_or(heads.size as f64))
+        let usual = match self.config.default(field) {
+            Some(DefaultValue::Word(word)) if word == HALVED => heads.size as f64 / 2.0,
+            _ => heads.size as f64,
+        };
+        Ok(self.config.number(field)?.unwrap_or(usual))
     }
 
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {

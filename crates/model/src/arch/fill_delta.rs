@@ -53,7 +53,9 @@ impl Fill<'_> {
             Some(field) => self.required("mixer.norm_epsilon", field)?,
         };
         let doubled = doubled == Some(true);
-        let sharing = match schema.gguf_turns && self.config.is_gguf() {
+        // With one head of values for each of keys, both are the same.
+        let are_turned = schema.gguf_turns && self.config.is_gguf() && key_heads != value_heads;
+        let sharing = match are_turned {
             true => HeadSharing::Turns,
             false => HeadSharing::Neighbours,
         };

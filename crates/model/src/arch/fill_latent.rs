@@ -126,17 +126,27 @@ impl Fill<'_> {
         };
         let has = self.stored.has(&format!("layers.{layer}.mixer.indexer.q.weight"));
         if has != chooses {
+            let part = self.config.part();
             let (chooses, has) =
                 (if chooses { "chooses" } else { "shares" }, if has { "has" } else { "lacks" });
             return Err(Error::new(format!(
-                "layer {layer} {chooses} its positions by config.json, but {has} the weights of an indexer; both must agree"
+                "layer {layer} {chooses} its positions by {part}, but {has} the weights of an indexer; both must agree"
             )));
         }
         Ok(IndexerFacts { heads, size, best, pairing: schema.pairing.into(), epsilon, chooses })
     }
 
-    /// Whether a list makes a layer choose. The first one must.
+    /// Whether a list makes a layer choose. The first one must. A GGUF lists flags.
     fn chooses(&self, field: &Field, layer: usize) -> Result<bool> {
+        if let Some(key) = field.gguf.as_ref().filter(|_| self.config.is_gguf()) {
+            let chooses = self.config.gguf_size(key, layer, self.layers)? != Some(0);
+            return match chooses || layer > 0 {
+                true => Ok(chooses),
+                false => Err(Error::new(format!(
+                    "GGUF's '{key}' makes the first layer share a choice; it must be one that chooses"
+                ))),
+            };
+        }
         let stated = field.hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
         let Some((key, value)) = stated else { return Ok(true) };
         match self.config.listed(key, value, self.layers)?[layer].as_str() {

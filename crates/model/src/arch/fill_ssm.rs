@@ -36,6 +36,7 @@ impl Fill<'_> {
             let (key, word, known) = (self.config.key(&schema.act), quote(&word), act_words());
             Error::new(format!("{key} is {word}; the activations {known} are supported"))
         })?;
+        let epsilon = schema.norm_epsilon.as_ref().map_or(Ok(epsilon), |field| self.epsilon(field))?;
         let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}"));
         let (least, most) = self.step_limits(schema)?;
         Ok(SsmFacts {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::block_schema::BlocksSchema;
 use super::ffn_schema::DenseLayersSchema;
 use super::field::Field;
 
@@ -30,6 +31,8 @@ pub struct LayersSchema {
     /// The number of last layers that read the keys and values of earlier ones, instead of having their own: each
     /// those of the last layer of its kind before them.
     pub shared_kv: Option<Field>,
+    /// The layers that share the weights of blocks.
+    pub blocks: Option<BlocksSchema>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
     pub period: Option<Field>,
     /// Which layers have the feed-forward part of `[dense]`; their kind is `KIND_dense`.

@@ -3,6 +3,9 @@
 
 mod attend_schema;
 mod based_on;
+mod block_facts;
+mod block_places;
+mod block_schema;
 mod config;
 mod delta_facts;
 mod delta_schema;
@@ -12,6 +15,7 @@ mod facts;
 mod ffn_schema;
 mod field;
 mod fill;
+mod fill_block;
 mod fill_delta;
 mod fill_experts;
 mod fill_latent;
@@ -37,7 +41,10 @@ mod streams_schema;
 mod suggest;
 mod value;
 mod weight_schema;
+mod written_schema;
 
+pub use block_facts::BlockFacts;
+pub(crate) use block_places::{BlockPlace, block_places};
 pub use config::ModelConfig;
 pub use delta_facts::DeltaRuleFacts;
 pub(crate) use draft_model::as_model;

@@ -178,13 +178,15 @@ impl Arch {
 }
 
 /// The parameters of the list of layers.
-fn of_layers(layers: &LayersSchema) -> [OfModel<'_>; 9] {
+fn of_layers(layers: &LayersSchema) -> [OfModel<'_>; 10] {
     [
         ("layers.period", layers.period.as_ref(), |_| None),
         ("layers.shared_kv", layers.shared_kv.as_ref(), |facts| {
             let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
             Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
         }),
+        // Which layers share weights follows from it.
+        ("layers.blocks.count", layers.blocks.as_ref().map(|blocks| &blocks.count), |_| None),
         ("layers.dense.first", layers.dense.first.as_ref(), |_| None),
         ("layers.dense.last", layers.dense.last.as_ref(), |_| None),
         ("layers.dense.step", layers.dense.step.as_ref(), |_| None),
@@ -350,6 +352,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     }));
     list.push(("residual.scale", layer.residual.scale.as_ref(), |layer| {
         Some(FactValue::Number(layer.residual.scale?))
+    }));
+    list.push(("block.rank", layer.block.as_ref().map(|block| &block.rank), |layer| {
+        Some(FactValue::Size(layer.block?.rank))
+    }));
+    list.push(("block.in_attention", layer.block.as_ref().map(|block| &block.in_attention), |layer| {
+        Some(FactValue::Flag(layer.block?.in_attention))
     }));
     match &layer.ffn {
         FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => {
@@ -519,6 +527,9 @@ fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
         ("mixer.ssm.norm_if", ssm.norm_if.as_ref(), |_| None),
         ("mixer.ssm.norm_first", ssm.norm_first.as_ref(), |layer| {
             Some(FactValue::Flag(layer.mixer.ssm()?.norm?.first))
+        }),
+        ("mixer.ssm.norm_epsilon", ssm.norm_epsilon.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.norm?.epsilon))
         }),
         ("mixer.ssm.input_scale", ssm.input_scale.as_ref(), |layer| {
             Some(FactValue::Number(layer.mixer.ssm()?.input_scale?))

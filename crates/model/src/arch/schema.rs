@@ -11,6 +11,7 @@ pub use super::attend_schema::{
     IndexerSchema, LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::block_schema::{BlockSchema, BlocksSchema};
 pub use super::delta_schema::{DeltaGateAct, DeltaPart, DeltaRuleSchema};
 pub use super::draft_schema::{AssistantSchema, DraftSchema};
 pub use super::ffn_schema::{
@@ -27,8 +28,9 @@ pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::weight_schema::{
-    EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+    EXPERT, ExpertsPart, LatentPart, LayersPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
+pub use super::written_schema::{WrittenKey, WrittenSize, WrittenValue};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -81,6 +83,9 @@ pub struct Arch {
     /// Tensors of containers that girih does not use.
     #[serde(default)]
     pub unused: Unused,
+    /// Keys of GGUF that girih writes and does not read.
+    #[serde(default)]
+    pub written: BTreeMap<String, WrittenKey>,
 }
 
 /// The models that an architecture describes.
@@ -250,6 +255,8 @@ pub enum NormPosition {
     BeforeExperts,
     /// On the output of these experts.
     AfterExperts,
+    /// On the input of a block, which is twice as wide as other rows.
+    BeforeBlock,
 }
 
 /// One kind of layers.
@@ -265,6 +272,8 @@ pub struct LayerSchema {
     /// How the parts are added to the residual.
     #[serde(default)]
     pub residual: ResidualSchema,
+    /// The block that its attention and its feed-forward part are, if they are one.
+    pub block: Option<BlockSchema>,
 }
 
 /// How the parts of a layer are added to the residual.
@@ -542,7 +551,7 @@ pub struct BiasFlag {
 
 impl NormPosition {
     /// Every position.
-    pub const ALL: [NormPosition; 9] = [
+    pub const ALL: [NormPosition; 10] = [
         NormPosition::BeforeMixer,
         NormPosition::AfterMixer,
         NormPosition::BeforeFfn,
@@ -552,6 +561,7 @@ impl NormPosition {
         NormPosition::AfterDense,
         NormPosition::BeforeExperts,
         NormPosition::AfterExperts,
+        NormPosition::BeforeBlock,
     ];
 }
 
@@ -587,6 +597,7 @@ impl Arch {
             gguf_listed,
             last,
             shared_kv: _,
+            blocks,
             period: _,
             dense: _,
         } = &self.layers;
@@ -608,6 +619,7 @@ impl Arch {
             .chain(indexed)
             .chain(gguf_listed)
             .chain(last.as_deref())
+            .chain(blocks.iter().map(|blocks| blocks.kind.as_str()))
             .chain(self.draft.iter().flat_map(|draft| draft.kinds.iter().map(String::as_str)))
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;

@@ -113,6 +113,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "nanochat",
     "flint",
     "falcon_h1",
+    "zamba2",
     "afmoe",
     "hy_v3",
     "mellum",

@@ -30,6 +30,8 @@ pub struct SsmSchema {
     pub most: Option<Field>,
     /// Whether the scan's results are normed, by groups and with the layer's epsilon; by default, they are.
     pub norm_if: Option<Field>,
+    /// The epsilon of that norm, if it is not the layer's.
+    pub norm_epsilon: Option<Field>,
     /// Whether the results are normed before they are gated, instead of after.
     pub norm_first: Option<Field>,
     /// The factor of the input.

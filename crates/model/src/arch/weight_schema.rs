@@ -15,7 +15,8 @@ pub const EXPERT: &str = "{e}";
 #[serde(deny_unknown_fields)]
 pub struct Weight {
     /// The name in safetensors. Tensors of experts, whose index is `{e}`, are stacked: the weight has one
-    /// dimension more.
+    /// dimension more. `{b}` stands for the first layer with the block of the layer, and `{n}` for the number of layers
+    /// with a block before it.
     pub hf: Option<String>,
     /// The name in GGUF.
     pub gguf: Option<String>,
@@ -196,6 +197,11 @@ impl OtherTensor {
 }
 
 impl Weight {
+    /// Whether layers with the same block share it.
+    pub fn is_of_block(&self) -> bool {
+        self.hf.as_ref().is_some_and(|name| name.contains("{b}") && !name.contains("{n}"))
+    }
+
     /// Whether layers of a kind have it.
     pub fn is_of(&self, kind: &str) -> bool {
         self.of.is_empty() || self.of.iter().any(|of| of == kind)

@@ -4,20 +4,33 @@ use girih_graph::{GateRule, Op, Router, RouterScore, ValueId, Weighed, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
+use super::adapters::Adapters;
 use crate::arch::{ExpertsFacts, Ffn, LayerFacts, NormPosition, PlainAct};
 
 impl Assembly<'_> {
     /// The feed-forward part on `x`.
     pub(super) fn feed_forward(&mut self, at: &str, ffn: &Ffn, x: ValueId) -> Result<ValueId> {
+        self.adapted_ffn(at, ffn, None, x)
+    }
+
+    /// The feed-forward part on `x`; that of a block has adapters of gate and up.
+    pub(super) fn adapted_ffn(
+        &mut self,
+        at: &str,
+        ffn: &Ffn,
+        adapters: Option<Adapters>,
+        x: ValueId,
+    ) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         match *ffn {
             Ffn::Gated { size, act, limit, cutoff, gate_scale, output_scale, biases: [gate, up, down] } => {
-                let mut gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
+                let sizes = [width, size];
+                let mut gate = self.adapted(&format!("{at}.gate"), x, sizes, (gate, adapters))?;
                 if let Some(deviations) = cutoff {
                     gate = self.graph.same(&format!("{at}.gate.cut"), Op::Sparsify { deviations }, &[gate]);
                 }
                 let gate = self.scaled(&format!("{at}.gate.scaled"), gate_scale, gate);
-                let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
+                let up = self.adapted(&format!("{at}.up"), x, sizes, (up, adapters))?;
                 let gate_op = Op::Gate { act, limit, offset: None };
                 let gated = self.graph.same(&format!("{at}.gated"), gate_op, &[gate, up]);
                 let out = self.linear(&format!("{at}.down"), gated, [size, width], down)?;

@@ -5,31 +5,32 @@ use girih_graph::{Act, Op, Span, Temperature, ValueId};
 use girih_tensor::{Error, Result, Shape};
 
 use super::Assembly;
+use super::adapters::AttentionRows;
 use crate::arch::{
     AttentionFacts, LatentFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts, ValuesFacts,
 };
 
 impl Assembly<'_> {
-    /// Attention of layer `index` on `x`, from the input projections to the output projection.
+    /// Attention of layer `index` on rows, from the input projections to the output projection.
     pub(super) fn attend(
         &mut self,
         index: usize,
         at: &str,
         attend: &AttentionFacts,
-        x: ValueId,
+        mut rows: AttentionRows,
     ) -> Result<ValueId> {
         if let Some(latent) = &attend.latent {
-            return self.attend_latent(at, attend, *latent, x);
+            return self.attend_latent(at, attend, *latent, rows.x);
         }
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
-        let x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, x);
-        let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
+        rows.x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, rows.x);
+        let q = self.projected(&format!("{at}.q"), rows, attend.heads * size, biases.q)?;
         let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
         let q = self.one_position_on(&format!("{at}.q.turned"), attend, q)?;
-        let [keys, values] = self.keys_and_values(index, at, attend, x)?;
+        let [keys, values] = self.keys_and_values(index, at, attend, rows)?;
         let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mut operands = vec![q, keys, values];
@@ -39,14 +40,15 @@ impl Assembly<'_> {
         let results = [attend.heads, value_size];
         let mut mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &results);
         if let Some(OutputGate { act, by_head: true }) = attend.gate {
-            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads], false)?;
+            let gate = self.linear(&format!("{at}.gate"), rows.x, [rows.width, attend.heads], false)?;
             let op = Op::GateHeads { act };
             mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &results);
         }
         let mut flat =
             self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * value_size]);
         if let Some(OutputGate { act, by_head: false }) = attend.gate {
-            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * value_size], false)?;
+            let sizes = [rows.width, attend.heads * value_size];
+            let gate = self.linear(&format!("{at}.gate"), rows.x, sizes, false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
         let out = self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)?;
@@ -137,7 +139,7 @@ impl Assembly<'_> {
         index: usize,
         at: &str,
         attend: &AttentionFacts,
-        x: ValueId,
+        rows: AttentionRows,
     ) -> Result<[ValueId; 2]> {
         let ValuesFacts { norm, are_keys, of_layer, of_model } = attend.values;
         if let Some(layer) = of_layer.or(of_model.then_some(index)) {
@@ -147,11 +149,16 @@ impl Assembly<'_> {
         }
         let heads = attend.kv_heads;
         let of_values = [heads, attend.value_size.unwrap_or(attend.head_size)];
-        let projected = self.projected(&format!("{at}.k"), attend, x, attend.kv_heads, attend.biases.k)?;
+        let size = attend.kv_heads * attend.head_size;
+        let projected = self.projected(&format!("{at}.k"), rows, size, attend.biases.k)?;
         let k = self.directed(&format!("{at}.k"), attend, projected, attend.kv_heads)?;
         let mut v = match are_keys {
             true => self.as_heads(&format!("{at}.v"), projected, of_values),
-            false => self.heads(&format!("{at}.v"), x, of_values, attend.biases.v)?,
+            false => {
+                let name = format!("{at}.v");
+                let flat = self.projected(&name, rows, of_values[0] * of_values[1], attend.biases.v)?;
+                self.as_heads(&name, flat, of_values)
+            }
         };
         if let Some(factor) = attend.value_factor {
             v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
@@ -212,26 +219,15 @@ impl Assembly<'_> {
         state
     }
 
-    /// A projection, reshaped to heads.
-    fn heads(&mut self, name: &str, x: ValueId, [heads, size]: [usize; 2], bias: bool) -> Result<ValueId> {
-        let flat = self.linear(name, x, [self.facts.sizes.width, heads * size], bias)?;
-        Ok(self.as_heads(name, flat, [heads, size]))
-    }
-
+    /// `flat` as heads.
     pub(super) fn as_heads(&mut self, name: &str, flat: ValueId, sizes: [usize; 2]) -> ValueId {
         self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &sizes)
     }
 
-    /// The projection of queries or keys, of `heads` heads.
-    fn projected(
-        &mut self,
-        name: &str,
-        attend: &AttentionFacts,
-        x: ValueId,
-        heads: usize,
-        bias: bool,
-    ) -> Result<ValueId> {
-        self.linear(name, x, [self.facts.sizes.width, heads * attend.head_size], bias)
+    /// The projection of queries, keys or values to `size` numbers.
+    fn projected(&mut self, name: &str, rows: AttentionRows, size: usize, bias: bool) -> Result<ValueId> {
+        let AttentionRows { x, width, adapters } = rows;
+        self.adapted(name, x, [width, size], (bias, adapters))
     }
 
     /// Queries or keys, of a projection: as heads, with their norm and their rotation.

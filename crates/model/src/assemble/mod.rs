@@ -4,7 +4,9 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod adapters;
 mod assistant;
+mod block;
 mod delta_rule;
 mod ffn;
 mod indexer;
@@ -133,6 +135,9 @@ pub(crate) trait WeightTypes {
     fn adapted_weights(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// The name of the weight that this name stands for, if it is another layer's that this one shares.
+    fn shared_name(&self, name: &str) -> Option<String>;
 }
 
 impl WeightTypes for ModelWeights {
@@ -163,6 +168,10 @@ impl WeightTypes for ModelWeights {
         let of = |name: &str| name.strip_suffix(".lora_a").map(str::to_owned);
         self.names().filter_map(of).collect()
     }
+
+    fn shared_name(&self, name: &str) -> Option<String> {
+        self.shared(name).map(str::to_owned)
+    }
 }
 
 /// The state of assembling a graph.
@@ -179,6 +188,8 @@ struct Assembly<'a> {
     selection: Option<ValueId>,
     /// The tokens and their embeddings, unless a step may bring rows in place of these.
     embedded: Option<[ValueId; 2]>,
+    /// The rows that the first layer reads.
+    first_rows: Option<ValueId>,
     /// Whether the last norm comes before the gather of output rows.
     hidden_rows: bool,
     /// The input of adapters, if there are some.
@@ -198,6 +209,7 @@ impl<'a> Assembly<'a> {
             context: key.context as usize,
             selection: None,
             embedded: None,
+            first_rows: None,
             hidden_rows: options.hidden_rows,
             adapters: None,
             adapted: BTreeSet::new(),
@@ -206,6 +218,7 @@ impl<'a> Assembly<'a> {
 
     /// The graph whose layers read these rows.
     fn layers_and_output(mut self, mut x: ValueId, output: OutputKind) -> Result<Graph> {
+        self.first_rows = Some(x);
         match self.facts.streams {
             Some(streams) => x = self.streamed(streams, x)?,
             None => {
@@ -239,6 +252,8 @@ impl<'a> Assembly<'a> {
 impl Assembly<'_> {
     /// Adds a weight, and checks its stored shape against `need`.
     fn weight(&mut self, name: &str, need: &[usize]) -> Result<ValueId> {
+        let shared = self.weights.shared_name(name);
+        let name = shared.as_deref().unwrap_or(name);
         let dtype = self.weights.stored_type(name, need)?;
         Ok(self.graph.weight(name, Shape::new(need)?, dtype))
     }
@@ -421,6 +436,9 @@ impl Assembly<'_> {
     /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms, as a value of this name.
     /// A layer may lack one of both.
     fn mixed_and_fed(&mut self, index: usize, name: &str, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
+        if layer.block.is_some() {
+            return self.with_block(index, name, layer, x);
+        }
         let at = format!("layers.{index}");
         let given = x;
         if layer.mixer == Mixer::None {
@@ -430,11 +448,11 @@ impl Assembly<'_> {
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
+            Mixer::Attend(attend) => self.attend(index, &mixer, attend, self.attention_rows(read))?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
             Mixer::Ssm(ssm) => self.ssm(&mixer, ssm, read)?,
             Mixer::AttendAndSsm { attend, ssm } => {
-                let attended = self.attend(index, &mixer, attend, read)?;
+                let attended = self.attend(index, &mixer, attend, self.attention_rows(read))?;
                 let scanned = self.ssm(&mixer, ssm, read)?;
                 self.graph.same(&format!("{mixer}.joined"), Op::Add, &[scanned, attended])
             }

@@ -142,7 +142,7 @@ impl Assembly<'_> {
         let (normed, weight) = (format!("{laurel}.normed"), format!("{laurel}.norm"));
         let out = self.rms_norm(&normed, &weight, out, width, layer.norms.norm.epsilon)?;
         let beside = self.graph.same(&format!("{laurel}.joined"), Op::Add, &[read, out]);
-        let attended = self.attend(index, &format!("{at}.mixer"), attend, read)?;
+        let attended = self.attend(index, &format!("{at}.mixer"), attend, self.attention_rows(read))?;
         let attended = self.norm_at(&at, layer, NormPosition::AfterMixer, attended)?;
         let attended = self.graph.same(&format!("{at}.attended"), Op::Add, &[x, attended]);
         let both = self.graph.same(&format!("{at}.both"), Op::Add, &[attended, beside]);
