@@ -10,6 +10,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("file", &["tensor"]),
     ("words", &["tensor", "file"]),
     ("hub", &["tensor", "file"]),
+    ("image", &["tensor"]),
     ("model", &["tensor", "file", "graph"]),
     ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
