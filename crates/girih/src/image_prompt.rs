@@ -121,3 +121,32 @@ fn other_count(places: usize, images: usize) -> Error {
     );
     Error::with_kind(ErrorKind::Refused, sentence)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The bug that this excludes: text of a user would stand for an image, and the wrong place would get its rows.
+    #[test]
+    fn only_what_the_template_wrote_stands_for_an_image() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+        let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
+        let facts = &model.tower_files().unwrap().tower;
+        let span = |text: &str, origin| TextSpan { text: text.to_owned(), origin };
+        let spans = vec![
+            span("<turn><start_of_image>", TextOrigin::Template),
+            span("is <start_of_image> this?", TextOrigin::User),
+        ];
+        let found = expanded(spans.clone(), facts, 1).unwrap();
+        let rows = "<image_soft_token>".repeat(4);
+        let image = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
+        assert_eq!(found, [span(&image, TextOrigin::Template), spans[1].clone()]);
+        let error = expanded(spans, facts, 2).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the prompt has 1 place for images, but the request has 2 images; give one for each place"
+        );
+    }
+}

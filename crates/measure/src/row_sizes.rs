@@ -96,6 +96,19 @@ impl<'a> RowSizes<'a> {
         RowSizes { vectors: Some(vectors), ..self }
     }
 
+    /// With the mean squares of the rows of a value that the backend does not report, such as an input.
+    pub(crate) fn with_squares(mut self, name: &str, squares: Vec<f64>) -> RowSizes<'a> {
+        if let Some(index) = self.indices.get(name) {
+            self.squares[*index] = squares;
+        }
+        self
+    }
+
+    /// The mean squares of the rows of a value; none if the backend did not report it.
+    pub(crate) fn squares_of(&self, name: &str) -> Vec<f64> {
+        self.indices.get(name).map_or_else(Vec::new, |index| self.squares[*index].clone())
+    }
+
     /// The number of scores of experts and of positions in the run, and of the elements of experts' results.
     pub(crate) fn routed(&self) -> (usize, usize) {
         let rows = self.sequences.last().map_or(0, |sequence| sequence.end);

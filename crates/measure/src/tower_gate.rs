@@ -4,12 +4,14 @@
 //! rows go on in the second one.
 
 use girih_engine::Tower;
+use girih_graph::InputSpec;
 use girih_model::arch::TowerFacts;
 use girih_model::{TOWER_HIDDEN, TOWER_ROWS};
 
 use crate::bound::rms;
 use crate::golden_image::GoldenImage;
 use crate::layers::{LayerRow, RunWatch, compare_within};
+use crate::rounding::mean_square;
 use crate::{BoundUse, ErrorBound, HiddenStates, Result};
 
 /// The name of the comparison of an image's rows.
@@ -55,12 +57,16 @@ pub fn diagnose_image(
         false => HiddenStates::of_encoder(layers),
     };
     let given = vec![bound.patches.one_store(); patches];
-    let mut of_patches = RunWatch { hidden, sizes: bound.patches.row_sizes([patches]).with_given(given) };
-    let mut of_cells = bound.cells.row_sizes(vec![patches / rows; rows]);
     let values = patch_values(&image.pixels, facts, &positions);
+    let squares = values.chunks_exact(facts.patch_values()).map(|row| mean_square(row.iter().copied()));
+    let sizes = bound.patches.row_sizes([patches]).with_given(given);
+    let sizes = sizes.with_squares(InputSpec::PATCHES, squares.collect());
+    let mut of_patches = RunWatch { hidden, sizes };
+    let mut of_cells = bound.cells.row_sizes(vec![patches / rows; rows]);
     let made = tower.rows_of(&values, &positions, [&mut of_patches, &mut of_cells])?;
     let errors = bound.patches.follow(&of_patches.sizes);
     let given = (0..patches).map(|row| errors.of(TOWER_HIDDEN, row).unwrap_or(1.0)).collect();
+    let of_cells = of_cells.with_squares(InputSpec::PATCHES, of_patches.sizes.squares_of(TOWER_HIDDEN));
     let of_cells = bound.cells.follow(&of_cells.with_given(given));
     used.add(&errors);
     used.add(&of_cells);
