@@ -109,7 +109,10 @@ impl Encoder {
             let ids = match source {
                 InputSource::Tokens => sequence.tokens,
                 InputSource::TokenTypes => sequence.token_types,
-                InputSource::Positions | InputSource::Given | InputSource::Hidden { .. } => continue,
+                InputSource::Positions
+                | InputSource::Given
+                | InputSource::Patches
+                | InputSource::Hidden { .. } => continue,
             };
             spec.check(&Input::Ids(ids), ids.len())
                 .map_err(|error| Error::with_kind(ErrorKind::Refused, error.to_string()))?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use girih_graph::backend::{GivenRows, Range32};
 
-use crate::EmbeddedRows;
 use crate::position_key::{PositionContent, PositionKey};
+use crate::{EmbeddedRows, Error, ErrorKind, Result};
 
 /// The given rows and mutual spans of a prompt.
 #[derive(Debug, Default)]
@@ -52,6 +52,25 @@ impl PromptContent {
             given: given.collect(),
             spans: spans.copied().collect(),
             first_key: None,
+        }
+    }
+
+    /// The end of a chunk of at most `chunk` rows from `start` on that cuts no span, of a prompt of `length` tokens.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when a span has more rows than a chunk.
+    pub fn chunk_end(&self, start: u32, chunk: u32, length: u32) -> Result<u32> {
+        let end = start.saturating_add(chunk).min(length);
+        let cut = self.spans.iter().find(|span| span.start < end && end < span.end);
+        match cut {
+            None => Ok(end),
+            Some(span) if span.start > start => Ok(span.start),
+            Some(span) => {
+                let rows = span.end - span.start;
+                let sentence =
+                    format!("a mutual span has {rows} rows, but a step has {chunk}; raise the chunk");
+                Err(Error::with_kind(ErrorKind::Refused, sentence))
+            }
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) enum InputSource {
     Positions,
     /// Rows that replace the embeddings of tokens.
     Given,
+    /// Patches of an image, or what a program made of them.
+    Patches,
     /// Hidden states of another program: these columns of its rows.
     Hidden {
         /// The first column.
@@ -37,6 +39,7 @@ impl InputSource {
             (InputSpec::TOKEN_TYPES, InputKind::Ids { .. }) => Ok(InputSource::TokenTypes),
             (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
+            (InputSpec::PATCHES, InputKind::Rows { .. }) => Ok(InputSource::Patches),
             (name, _) => {
                 if let Some(width) = input.hidden_width() {
                     let first = columns;
@@ -45,7 +48,7 @@ impl InputSource {
                 }
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
-                     it fills tokens, token types, positions, given rows and hidden states"
+                     it fills tokens, token types, positions, given rows, patches and hidden states"
                 );
                 Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
@@ -61,6 +64,7 @@ pub(crate) struct InputValues<'a> {
     token_types: Vec<u32>,
     positions: Vec<u32>,
     given: Vec<GivenRows<'a>>,
+    patches: &'a [f32],
     hidden: Vec<f32>,
     /// The columns of each input of hidden states, if there are several.
     hidden_parts: Vec<Vec<f32>>,
@@ -87,6 +91,12 @@ impl<'a> InputValues<'a> {
         first
     }
 
+    /// Sets patches and their positions; such a step has no tokens.
+    pub fn push_patches(&mut self, patches: &'a [f32], positions: &[u32]) {
+        self.patches = patches;
+        self.positions.extend(positions);
+    }
+
     /// Appends the hidden states of a sequence's rows. A row has the columns of all inputs that take them.
     pub fn push_hidden(&mut self, rows: &[f32]) {
         self.hidden.extend(rows);
@@ -101,6 +111,7 @@ impl<'a> InputValues<'a> {
             InputSource::TokenTypes => Input::Ids(&self.token_types),
             InputSource::Positions => Input::Ids(&self.positions),
             InputSource::Given => Input::Given(&self.given),
+            InputSource::Patches => Input::Rows(self.patches),
             InputSource::Hidden { .. } => Input::Rows(parts.next().unwrap_or(&self.hidden)),
         };
         sources.iter().map(input).collect()

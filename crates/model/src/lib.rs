@@ -22,14 +22,16 @@ mod shape;
 mod special_floats;
 mod tensor_names;
 mod tensor_rows;
+mod tower_files;
 mod weight_bytes;
 mod weights;
 
-pub use assemble::{GraphOptions, layer_output};
+pub use assemble::{GraphOptions, TOWER_HIDDEN, TOWER_ROWS, layer_output};
 pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;
 pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
+pub use tower_files::{TowerFiles, TowerPart};
 pub use weights::{ModelWeights, interleaved_row};

@@ -187,6 +187,10 @@ impl ModelWeights {
                         self.flatten(&name);
                         continue;
                     }
+                    (Relayout::FlatRows, _) => {
+                        self.flatten_rows(&name);
+                        continue;
+                    }
                 };
                 self.reorder(&name, order)?;
             }
@@ -298,6 +302,13 @@ impl ModelWeights {
     fn flatten(&mut self, name: &str) {
         if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
             info.shape = Shape::vector(info.shape.elements());
+        }
+    }
+
+    /// Makes a weight a matrix with its outermost slices as rows.
+    fn flatten_rows(&mut self, name: &str) {
+        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
+            info.shape = Shape::matrix(info.shape.extents()[0], info.shape.stride());
         }
     }
 

@@ -18,6 +18,7 @@ mod fill_latent;
 mod fill_rope;
 mod fill_ssm;
 mod fill_streams;
+mod fill_tower;
 mod fill_values;
 mod key_rules;
 mod keys;
@@ -35,6 +36,8 @@ mod ssm_schema;
 mod streams_facts;
 mod streams_schema;
 mod suggest;
+mod tower_facts;
+mod tower_schema;
 mod value;
 mod weight_schema;
 
@@ -58,9 +61,11 @@ pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
+pub use shipped::towers;
 pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use streams_facts::{ONE, STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
+pub use tower_facts::{ImageTokens, ProjectorFacts, TowerFacts};
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -217,6 +217,9 @@ pub enum Relayout {
     Conv1d,
     /// Makes a vector of all values, in their order.
     Flat,
+    /// Makes a row of all values of each of the outermost slices, in their order, for convolutions that read each value
+    /// once.
+    FlatRows,
 }
 
 /// Tensors that girih does not use.

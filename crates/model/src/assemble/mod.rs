@@ -11,6 +11,7 @@ mod indexer;
 mod mixer;
 mod ssm;
 mod streams;
+mod tower;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,9 @@ use crate::arch::{
 };
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
+
+pub(crate) use tower::tower_graph;
+pub use tower::{TOWER_HIDDEN, TOWER_ROWS};
 
 /// The name of the output of layer `index`; the input of layer 0 is `embed`.
 pub fn layer_output(index: usize) -> String {
@@ -178,7 +182,15 @@ impl<'a> Assembly<'a> {
                 }
             }
         }
-        let out = self.output(x, output)?;
+        let out = match &self.facts.tower {
+            Some(tower) => self.tower_hidden(x, tower)?,
+            None => self.output(x, output)?,
+        };
+        self.finish(out)
+    }
+
+    /// The graph with this output.
+    fn finish(self, out: ValueId) -> Result<Graph> {
         let graph = self.graph.finish(out);
         // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
         match faults(&graph).first() {
