@@ -58,6 +58,8 @@ mod expected_wait;
 mod folder;
 mod free_memory;
 mod image;
+#[cfg(feature = "image")]
+mod image_preparation;
 mod image_prompt;
 mod image_tower;
 mod location;
@@ -113,6 +115,8 @@ pub use girih_graph::{
 };
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
+#[cfg(feature = "image")]
+pub use girih_image::{DecodeLimits, Picture};
 pub use girih_tensor::DType;
 pub use girih_words::reply::{
     CallForm, CallGrammar, CallPiece, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall,

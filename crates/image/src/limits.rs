@@ -43,7 +43,9 @@ impl DecodeLimits {
     pub(crate) fn check_size(&self, width: u32, height: u32) -> Result<usize> {
         let pixels = u64::from(width) * u64::from(height);
         if pixels == 0 {
-            return Err(refused(format!("the image has {width} x {height} pixels; at least 1 x 1 is needed")));
+            return Err(refused(format!(
+                "the image has {width} x {height} pixels; at least 1 x 1 is needed"
+            )));
         }
         if width.max(height) > self.side {
             let side = self.side;

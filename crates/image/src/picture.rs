@@ -45,7 +45,9 @@ impl Picture {
         let bytes = (width as usize).checked_mul(height as usize).and_then(|pixels| pixels.checked_mul(3));
         if rgb.is_empty() || bytes != Some(rgb.len()) {
             let have = rgb.len();
-            return Err(refused(format!("a picture of {width} x {height} pixels does not have {have} bytes")));
+            return Err(refused(format!(
+                "a picture of {width} x {height} pixels does not have {have} bytes"
+            )));
         }
         Ok(Picture { width, height, rgb, is_animated: false })
     }

@@ -75,7 +75,9 @@ fn grey_to_rgb(samples: &[u8], step: usize) -> Result<Vec<u8>> {
 /// `len` zeros, or an error where memory does not suffice.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| refused(format!("there is no memory for an image of {len} bytes")))?;
+    bytes
+        .try_reserve_exact(len)
+        .map_err(|_| refused(format!("there is no memory for an image of {len} bytes")))?;
     bytes.resize(len, 0);
     Ok(bytes)
 }

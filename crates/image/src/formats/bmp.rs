@@ -154,7 +154,9 @@ fn masks(bytes: &[u8]) -> Result<[u32; 3]> {
         let ones = mask.checked_shr(mask.trailing_zeros()).unwrap_or(0);
         // Of a run of ones, the next number is a power of two.
         if mask == 0 || ones & ones.wrapping_add(1) != 0 {
-            return Err(refused(format!("the BMP image has the colour mask {mask:#x}, which is no run of ones")));
+            return Err(refused(format!(
+                "the BMP image has the colour mask {mask:#x}, which is no run of ones"
+            )));
         }
         Ok(mask)
     };

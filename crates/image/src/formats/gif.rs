@@ -14,7 +14,8 @@ use crate::raster::{PixelChannels, Raster, zeroed};
 pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Raster> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    options.set_memory_limit(NonZeroU64::new(limits.pixels).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
+    options
+        .set_memory_limit(NonZeroU64::new(limits.pixels).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
     let mut decoder = options.read_info(bytes).map_err(broken)?;
     let screen = (decoder.width(), decoder.height());
     let frame = decoder.next_frame_info().map_err(broken)?;

@@ -20,8 +20,7 @@ const SCANS: usize = 100;
 pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Raster> {
     check_scans(bytes)?;
     let side = limits.side as usize;
-    let options =
-        DecoderOptions::default().set_strict_mode(false).set_max_width(side).set_max_height(side);
+    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(side).set_max_height(side);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(broken)?;
     let (width, height) = decoder.dimensions().ok_or_else(|| refused("the JPEG image has no size"))?;

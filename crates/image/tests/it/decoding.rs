@@ -26,7 +26,8 @@ fn files_decode_as_in_pillow() {
             Some(digest) => sha256(picture.rgb()) == digest,
             None => {
                 let grid = resize(&picture, 8, 8, ResizeFilter::Bilinear).unwrap();
-                let expected = expected["grid"].as_array().unwrap().iter().map(|value| value.as_u64().unwrap() as u8);
+                let expected =
+                    expected["grid"].as_array().unwrap().iter().map(|value| value.as_u64().unwrap() as u8);
                 grid.rgb().iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= LOSSY)
             }
         };

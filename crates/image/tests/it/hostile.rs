@@ -5,8 +5,17 @@ use girih_image::{DecodeLimits, Picture, fuzz};
 use crate::data::bytes;
 
 const FILES: [&str; 11] = [
-    "rgb.png", "palette.png", "bits16.png", "lossy.jpg", "progressive.jpg", "cmyk.jpg", "lossless.webp", "lossy.webp",
-    "animated.webp", "animated.gif", "p.bmp",
+    "rgb.png",
+    "palette.png",
+    "bits16.png",
+    "lossy.jpg",
+    "progressive.jpg",
+    "cmyk.jpg",
+    "lossless.webp",
+    "lossy.webp",
+    "animated.webp",
+    "animated.gif",
+    "p.bmp",
 ];
 
 /// A generator of numbers (Marsaglia's xorshift).
@@ -32,7 +41,8 @@ fn damaged(mut file: Vec<u8>, numbers: &mut Numbers) -> Vec<u8> {
             }
         }
         _ => {
-            let (at, len, byte) = (numbers.below(file.len()), numbers.below(12), [0, 0x7f, 0xff][numbers.below(3)]);
+            let (at, len, byte) =
+                (numbers.below(file.len()), numbers.below(12), [0, 0x7f, 0xff][numbers.below(3)]);
             file.iter_mut().skip(at).take(len).for_each(|old| *old = byte);
         }
     }
@@ -52,7 +62,10 @@ fn damaged_files_are_pictures_or_sentences() {
                     sentences += 1;
                     let sentence = error.to_string();
                     assert!(!sentence.contains("gave up"), "{name}, round {round}: a decoder panicked");
-                    assert!(sentence.len() < 300 && !sentence.contains('\n'), "{name}, round {round}: {sentence}");
+                    assert!(
+                        sentence.len() < 300 && !sentence.contains('\n'),
+                        "{name}, round {round}: {sentence}"
+                    );
                 }
             }
             fuzz::image(&file);

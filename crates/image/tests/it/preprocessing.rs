@@ -111,8 +111,14 @@ fn rows_equal_those_of_qwen2_vls_processor() {
         frames: 2,
     };
     let rows = preprocess.rows(&picture("rgb.png")).unwrap();
-    assert_eq!([rows.count() as u64, rows.width as u64].map(Some), [0, 1].map(|at| expected["shape"][at].as_u64()));
-    assert_eq!([rows.lines, rows.columns].map(|n| Some(u64::from(n))), [1, 2].map(|at| expected["grid"][at].as_u64()));
+    assert_eq!(
+        [rows.count() as u64, rows.width as u64].map(Some),
+        [0, 1].map(|at| expected["shape"][at].as_u64())
+    );
+    assert_eq!(
+        [rows.lines, rows.columns].map(|n| Some(u64::from(n))),
+        [1, 2].map(|at| expected["grid"][at].as_u64())
+    );
     let bytes: Vec<u8> = rows.values.iter().flat_map(|value| value.to_le_bytes()).collect();
     assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows.values[..4]);
 }
@@ -134,7 +140,9 @@ fn photos_become_gemma_3s_pixels() {
     let golden: Value = serde_json::from_str(&text).unwrap();
     let mut compared = 0;
     for (name, expected) in golden["images"].as_object().unwrap() {
-        let Ok(bytes) = std::fs::read(folder.join("images").join(name.rsplit('/').next().unwrap())) else { continue };
+        let Ok(bytes) = std::fs::read(folder.join("images").join(name.rsplit('/').next().unwrap())) else {
+            continue;
+        };
         let picture = Picture::decode(&bytes, &DecodeLimits::default()).unwrap();
         let resized = planes(&resize(&picture, 896, 896, ResizeFilter::Bilinear).unwrap());
         compared += 1;
