@@ -59,18 +59,22 @@ pub fn content(parts: Vec<Value>) -> Value {
 /// # Errors
 /// When the URL is of another kind, which would have to be fetched.
 pub fn image_of_url(param: &str, url: &str) -> Result<Value, ApiError> {
-    let data = url.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:")).map(|_| &url[5..]);
-    let Some((kind, base64)) = data.and_then(|data| data.split_once(',')) else {
+    let is_data = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    let Some(data) = is_data.then(|| &url[5..]) else {
         let message = format!(
             "{param} is a URL that would have to be fetched, which girih does not do; send data:image/png;base64,…"
         );
         return Err(ApiError::unsupported(param, message));
     };
-    if !kind.to_ascii_lowercase().ends_with(";base64") {
-        let message = format!("{param} is a data URL without base64; send data:image/png;base64,…");
-        return Err(ApiError::invalid(param, message));
+    match data.split_once(',') {
+        Some((kind, base64)) if kind.to_ascii_lowercase().ends_with(";base64") => {
+            Ok(image_part(param, base64))
+        }
+        _ => {
+            let message = format!("{param} is a data URL without base64; send data:image/png;base64,…");
+            Err(ApiError::invalid(param, message))
+        }
     }
-    Ok(image_part(param, base64))
 }
 
 /// Takes the images out of the messages, in their order.
@@ -90,6 +94,11 @@ pub fn take_images(conversation: &mut Conversation) -> Vec<EncodedImage> {
 /// # Errors
 /// When there are too many, the model reads none, or one is broken or too large.
 pub fn decoded(images: &[EncodedImage], model: &Model) -> Result<Vec<ImagePatches>, ApiError> {
+    let Some(first) = images.first() else { return Ok(Vec::new()) };
+    if let Err(error) = model.image_format() {
+        let param = &first.param;
+        return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
+    }
     if let Some(last) = images.get(MAX_IMAGES) {
         let message = format!("the request has {} images; the maximum is {MAX_IMAGES}", images.len());
         return Err(ApiError::invalid(&last.param, message));

@@ -89,19 +89,24 @@ pub enum ImageUrl {
     /// Its data URL with base64.
     Plain(String),
     /// Its data URL with base64, and more.
-    Object {
-        /// The data URL.
-        url: String,
-        /// Without effect: the model decides the size.
-        detail: Option<String>,
-    },
+    Object(ImageUrlObject),
+}
+
+/// An image of a message, and how it is read.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
+pub struct ImageUrlObject {
+    /// The data URL.
+    pub url: String,
+    /// Without effect: the model decides the size.
+    pub detail: Option<String>,
 }
 
 impl ImageUrl {
     /// The URL.
     pub fn url(&self) -> &str {
         match self {
-            ImageUrl::Plain(url) | ImageUrl::Object { url, .. } => url,
+            ImageUrl::Plain(url) | ImageUrl::Object(ImageUrlObject { url, .. }) => url,
         }
     }
 }
@@ -314,4 +319,4 @@ impl CalledFunction {
     }
 }
 
-from_json_object!(ChatMessage, ContentPart, MessageCall, CalledFunction);
+from_json_object!(ChatMessage, ContentPart, ImageUrlObject, MessageCall, CalledFunction);

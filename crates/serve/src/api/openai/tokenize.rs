@@ -129,9 +129,8 @@ impl TokenizeRequest {
                 };
                 let images = take_images(&mut conversation).len();
                 let spans = model.render_with_images(&conversation, images);
-                let encode = |spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit);
                 spans
-                    .and_then(encode)
+                    .and_then(|spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit))
                     .map_err(|error| template_fault::of_variables(error, model, &conversation))?
             }
             _ => return Err(ApiError::invalid("prompt", "give either prompt or messages")),

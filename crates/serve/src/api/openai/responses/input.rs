@@ -268,8 +268,9 @@ impl ItemContent {
             ItemContent::Text(text) => return Ok(text.clone()),
             ItemContent::Parts(parts) => parts,
         };
-        let text = |(number, part): (usize, &ItemPart)| part.text(&format!("{param}[{number}]"));
-        let texts: Result<Vec<&str>, ApiError> = parts.iter().enumerate().map(text).collect();
+        let parts = parts.iter().enumerate();
+        let texts: Result<Vec<&str>, ApiError> =
+            parts.map(|(number, part)| part.text(&format!("{param}[{number}]"))).collect();
         Ok(texts?.join(separator))
     }
 }
