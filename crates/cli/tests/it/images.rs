@@ -84,5 +84,5 @@ fn what_is_no_image_is_refused_by_name() {
     fails(model.name(), "missing.png", "missing.png: cannot be read");
     fails("stories260k", &image("rgb.png"), "reads no images");
     model.write("preprocessor_config.json", &json!({"do_pan_and_scan": true}).to_string());
-    fails(model.name(), &image("rgb.png"), "preprocessor_config.json: the key \"do_pan_and_scan\" is true");
+    fails(model.name(), &image("rgb.png"), "preprocessor_config.json: the key 'do_pan_and_scan' is true");
 }
