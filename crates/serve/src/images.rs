@@ -4,8 +4,7 @@
 //! [`take_images`] takes it out, before a template sees the message.
 
 use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use girih::{Conversation, DecodeLimits, ErrorKind, ImagePatches, Model, Picture};
 use serde_json::{Value, json};
 
@@ -16,12 +15,6 @@ const MAX_IMAGES: usize = 16;
 
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
-
-/// Base64 with and without padding, which clients leave out.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// The keys of a part in which an image waits.
 const DATA: &str = "base64";
@@ -109,7 +102,8 @@ pub fn decoded(images: &[EncodedImage], model: &Model) -> Result<Vec<ImagePatche
 impl EncodedImage {
     fn decoded(&self, model: &Model) -> Result<ImagePatches, ApiError> {
         let param = &self.param;
-        let bytes = BASE64.decode(self.base64.trim_ascii()).map_err(|_| {
+        // Clients leave padding out.
+        let bytes = STANDARD_PAD_INDIFFERENT.decode(self.base64.trim_ascii()).map_err(|_| {
             ApiError::invalid(param, format!("{param} is not base64; encode the bytes of the image file"))
         })?;
         let limits = DecodeLimits { pixels: MAX_PIXELS, ..DecodeLimits::default() };
