@@ -32,6 +32,16 @@ TOOLS = "stories-tools"
 ENCODER = "tiny-bert"
 """An encoder with random weights."""
 
+SEEING = "tiny-seeing"
+"""A model with random weights that reads images."""
+
+SEEING_TEMPLATE = (
+    "<s>{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}"
+    "{% for part in message.content %}{% if part.type == 'image' %}<start_of_image>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}"
+)
+"""Writes messages whose content is a text or parts."""
+
 KEY = "sk-a-key-of-the-tests"
 
 TEMPLATE = "<s>{% if tools %}{% endif %}{# <tool_call> #}{{ messages[-1].content }}"
@@ -99,6 +109,31 @@ def encoder_with_tokenizer() -> Path:
     shutil.copytree(ROOT / "tests/fixtures/bert", folder)
     shutil.copy(ROOT / "crates/girih/assets/stories260k/tokenizer.json", folder)
     return folder
+
+
+IMAGE_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+"""The tokens of an image in the committed model that reads images, by id from 509 on."""
+
+
+def seeing_model() -> Path:
+    """A folder of a model that reads images, with the tokenizer of the built-in one, whose last tokens become those of images."""
+    folder = WORK / "models" / SEEING
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "tests/fixtures/gemma3_vision", folder)
+    tokenizer = json.loads((ROOT / "crates/girih/assets/stories260k/tokenizer.json").read_text())
+    vocabulary = {token: id for token, id in tokenizer["model"]["vocab"].items() if id < 509}
+    tokenizer["model"]["vocab"] = vocabulary | {token: id for id, token in enumerate(IMAGE_TOKENS, 509)}
+    plain = tokenizer["added_tokens"][0] | {"special": True}
+    tokenizer["added_tokens"] += [plain | {"id": id, "content": token} for id, token in enumerate(IMAGE_TOKENS, 509)]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "chat_template.jinja").write_text(SEEING_TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def seeing() -> Iterator[Server]:
+    """A server of a model that reads images, and of the built-in one, which does not."""
+    yield from serve([GIRIH, "serve", str(seeing_model()), STORIES, "--port", "0"], "seeing")
 
 
 @pytest.fixture(scope="session")

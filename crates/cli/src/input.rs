@@ -150,6 +150,21 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| unreadable(path.display(), &error))
 }
 
+/// The bytes of an image in a file.
+///
+/// # Errors
+/// When it cannot be read, or has more than `max` bytes.
+pub fn image_bytes(path: &Path, max: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = open(path)?.take(max + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path.display(), &error))?;
+    if bytes.len() as u64 > max {
+        let name = path.display();
+        return Err(Error::call(format!("{name}: is longer than {max} bytes, the maximum for an image")));
+    }
+    Ok(bytes)
+}
+
 fn text(from: impl Read, max: u64, name: impl Display) -> Result<String> {
     let mut bytes = Vec::new();
     from.take(max + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&name, &error))?;

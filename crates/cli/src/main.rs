@@ -18,6 +18,7 @@ mod draft_args;
 mod editor;
 mod error;
 mod help;
+mod images;
 mod input;
 mod limits;
 mod loading;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use girih::{BosEos, Conversation, Dry, Model, ReplyFormat, Request, Sampling, TextOrigin};
+use girih::{BosEos, Conversation, Dry, ImagePatches, Model, ReplyFormat, Request, Sampling, TextOrigin};
 use girih_file::quote;
+use serde_json::{Value, json};
 
 use crate::args::{OverflowMode, SamplingArgs, ShapeArgs};
 use crate::config_file::{ConfigFile, variable_of};
@@ -17,6 +18,8 @@ pub struct TokenizedPrompt {
     pub tokens: Vec<u32>,
     /// How the reply is split, if a chat template wrote the prompt.
     pub format: Option<ReplyFormat>,
+    /// Its images.
+    pub images: Vec<ImagePatches>,
 }
 
 impl TokenizedPrompt {
@@ -25,18 +28,22 @@ impl TokenizedPrompt {
     /// # Errors
     /// When the model has no tokenizer, or the text is too long for it.
     pub fn of_text(model: &Model, text: &str, origin: TextOrigin) -> Result<TokenizedPrompt> {
-        Ok(TokenizedPrompt { tokens: model.tokenize_as(text, origin)?, format: None })
+        Ok(TokenizedPrompt { tokens: model.tokenize_as(text, origin)?, format: None, images: Vec::new() })
     }
 
-    /// A conversation, written by the model's chat template.
+    /// A conversation with its images, written by the model's chat template.
     ///
     /// # Errors
     /// When the model has no template, the template refuses the conversation, or it has tools that
     /// cannot be used.
-    pub fn of_conversation(model: &Model, conversation: &Conversation) -> Result<TokenizedPrompt> {
-        let spans = model.render(conversation)?;
+    pub fn of_conversation(
+        model: &Model,
+        conversation: &Conversation,
+        images: Vec<ImagePatches>,
+    ) -> Result<TokenizedPrompt> {
+        let spans = model.render_with_images(conversation, images.len())?;
         let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
-        Ok(TokenizedPrompt { tokens, format: Some(model.reply_format(conversation, &spans)?) })
+        Ok(TokenizedPrompt { tokens, format: Some(model.reply_format(conversation, &spans)?), images })
     }
 
     /// The prompt with the beginning of its reply.
@@ -50,11 +57,24 @@ impl TokenizedPrompt {
     }
 }
 
+/// A message of the user as chat templates take it: a text after the places of `images` images.
+pub fn user_message(text: &str, images: usize) -> Value {
+    if images == 0 {
+        return json!({"role": "user", "content": text});
+    }
+    let places = std::iter::repeat_n(json!({"type": "image"}), images);
+    let parts: Vec<Value> = places.chain([json!({"type": "text", "text": text})]).collect();
+    json!({"role": "user", "content": parts})
+}
+
 /// A request to continue `prompt`. Without a maximum, the reply may fill the context of `context`
 /// tokens; if the oldest tokens are dropped instead, it has at most as many tokens as the context.
 pub fn request(prompt: TokenizedPrompt, args: &SamplingArgs, model: &Model, context: u32) -> Request {
-    let TokenizedPrompt { tokens, format } = prompt;
-    let request = Request::new(tokens).sampling(sampling(args, model)).overflow(args.overflow.overflow());
+    let TokenizedPrompt { tokens, format, images } = prompt;
+    let request = Request::new(tokens)
+        .images(images)
+        .sampling(sampling(args, model))
+        .overflow(args.overflow.overflow());
     let request = match format {
         Some(format) => request.format(format),
         None => request,

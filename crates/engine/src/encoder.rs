@@ -112,6 +112,7 @@ impl Encoder {
                 InputSource::Positions
                 | InputSource::Given
                 | InputSource::Adapters { .. }
+                | InputSource::Patches
                 | InputSource::Hidden { .. } => continue,
             };
             spec.check(&Input::Ids(ids), ids.len())

@@ -6,10 +6,10 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Range32, Unwatched};
-use girih_graph::{BLOCK_POSITIONS, Outputs, Runner, StateKind, Watch};
+use girih_graph::{BLOCK_POSITIONS, Outputs, Runner, StateKind};
 
 use crate::cache::{BegunSequence, PrefixCache, SequenceId, SharingRules, before_span};
-use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
+use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens};
 use crate::choose::{RequestOutcome, StepOutcome, read_rows, read_rows_in_range};
 use crate::draft::{DraftSource, RowsWatch, measured};
 use crate::hooks::guard;
@@ -17,7 +17,6 @@ use crate::limits::check;
 use crate::live_request::LiveRequest;
 use crate::pace::{Pace, PaceMeter, WorkLeft};
 use crate::position_key::PositionKey;
-use crate::prompt_content::StepContent;
 use crate::result_rows::ResultRows;
 use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
@@ -37,12 +36,12 @@ use crate::{
 /// computed again without it. If the state cannot hold a key or value of a request, its sequence is discarded.
 /// If the device failed, all requests of the step fail.
 pub struct Engine {
-    runner: CachedRunner,
-    limits: EngineLimits,
+    pub(crate) runner: CachedRunner,
+    pub(crate) limits: EngineLimits,
     /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
     drafts: Option<(DraftSource, u32)>,
     /// The adapter of whatever names none.
-    adapter: Option<u32>,
+    pub(crate) adapter: Option<u32>,
     /// The value whose rows the drafters of that source read.
     hidden: Option<Vec<String>>,
     /// The times of steps, by number of rows.
@@ -660,104 +659,8 @@ impl Engine {
         self.runner.cache.forget();
     }
 
-    /// Runs `tokens` as one new sequence, in chunks, and passes each position with its
-    /// logits, which may be NaN, to `each`. The sequence stays in the prefix cache.
-    ///
-    /// # Errors
-    /// When a request is active, the tokens do not fit, the state cannot hold a key or value, or the
-    /// device fails; then the sequence is discarded.
-    pub fn logits(
-        &mut self,
-        tokens: &[u32],
-        watch: &mut dyn Watch,
-        each: impl FnMut(usize, &[f32]),
-    ) -> Result<()> {
-        self.alone(tokens, |engine, sequence| engine.read(sequence, tokens, watch, each))
-    }
-
-    /// As [`Engine::logits`], but computes only the logits that follow the last token, so
-    /// chunks are as large as possible. Returns zeros if `tokens` is empty.
-    ///
-    /// # Errors
-    /// As [`Engine::logits`].
-    pub fn last_logits(&mut self, tokens: &[u32], watch: &mut dyn Watch) -> Result<Vec<f32>> {
-        self.alone(tokens, |engine, sequence| {
-            let (mut end, all) = (0, tokens.len());
-            for tokens in tokens.chunks(engine.limits.chunk as usize) {
-                end += tokens.len();
-                let room = engine.runner.reserve(sequence, end as u32)?;
-                assert!(room, "one sequence within the limits fits into the state");
-                let outputs = if end == all { Outputs::Last } else { Outputs::None };
-                let content = engine.of_adapter(end, tokens);
-                let step = StepTokens { content, ..StepTokens::plain(sequence, tokens, outputs) };
-                engine.runner.run_one(step, watch)?;
-            }
-            match all {
-                0 => Ok(vec![0.0; engine.runner().width()]),
-                _ => Ok(engine.runner.output().rows(0..1).map_err(failed)?.to_vec()),
-            }
-        })
-    }
-
-    /// The content of `tokens`, which end at position `end`: tokens only, with the engine's adapter.
-    fn of_adapter(&self, end: usize, tokens: &[u32]) -> StepContent<'static> {
-        let first_key = self.adapter.filter(|_| end == tokens.len()).zip(tokens.first());
-        let first_key = first_key.map(|(adapter, token)| PositionKey::of_adapter(adapter, *token));
-        StepContent::of_first_key(first_key).with_adapter(self.adapter)
-    }
-
-    /// Calls `run` with an empty sequence that has room for `tokens` while no request is
-    /// active. The sequence stays in the prefix cache unless `run` fails.
-    fn alone<T>(
-        &mut self,
-        tokens: &[u32],
-        run: impl FnOnce(&mut Engine, SequenceId) -> Result<T>,
-    ) -> Result<T> {
-        self.require_idle("no other sequence can be run")?;
-        if tokens.len() > self.limits.context as usize {
-            let (have, max) = (tokens.len(), self.limits.context);
-            let sentence = format!("the text has {have} tokens; the context is {max}: split it into windows");
-            return Err(Error::with_kind(ErrorKind::TooLong, sentence));
-        }
-        self.runner.cache.forget();
-        let (sequence, _) = self.runner.cache.begin(&[]);
-        let result = run(self, sequence);
-        match result {
-            Ok(_) => self.runner.cache.end(sequence),
-            Err(_) => self.runner.cache.discard(sequence),
-        }
-        result
-    }
-
-    /// Runs `tokens` in chunks of at most the programs' number of output rows.
-    fn read(
-        &mut self,
-        sequence: SequenceId,
-        tokens: &[u32],
-        watch: &mut dyn Watch,
-        mut each: impl FnMut(usize, &[f32]),
-    ) -> Result<()> {
-        let (chunk, width) =
-            (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
-        let mut position = 0;
-        for tokens in tokens.chunks(chunk as usize) {
-            let end = (position + tokens.len()) as u32;
-            let room = self.runner.reserve(sequence, end)?;
-            assert!(room, "one sequence within the limits fits into the state");
-            let content = self.of_adapter(end as usize, tokens);
-            let step = StepTokens { content, ..StepTokens::plain(sequence, tokens, Outputs::All) };
-            self.runner.run_one(step, watch)?;
-            let rows = self.runner.output().rows(0..tokens.len()).map_err(failed)?;
-            for row in rows.chunks_exact(width) {
-                each(position, row);
-                position += 1;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns an error while a request is active.
-    fn require_idle(&self, consequence: &str) -> Result<()> {
+    pub(crate) fn require_idle(&self, consequence: &str) -> Result<()> {
         match self.active.first() {
             None => Ok(()),
             Some(Active { live, .. }) => {

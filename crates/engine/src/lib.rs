@@ -1,7 +1,8 @@
 //! Shares one loaded model among requests: tokens in, tokens out. This crate has no
 //! notion of instruction sets, file formats or protocols.
 //!
-//! An [`Encoder`] runs models that turn each sequence into one row.
+//! An [`Encoder`] runs models that turn each sequence into one row, and a [`Tower`] those that turn an image into rows of
+//! a text model.
 //!
 //! An [`Engine`] owns a [`Runner`](girih_graph::Runner). [`Engine::submit`] queues a
 //! [`TokenRequest`]; each [`Engine::step`] runs the model once and returns its
@@ -61,6 +62,8 @@ mod service;
 mod step_costs;
 mod step_inputs;
 pub mod text;
+mod tower;
+mod whole_runs;
 
 pub use cache::NearestPrompt;
 pub use draft::{DraftModel, DraftSource, HiddenNames, MtpModel, PromptLookup};
@@ -73,11 +76,12 @@ pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
 pub use repetition::RepetitionRule;
 pub use request::{
-    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops, TokenRate,
-    TokenRequest,
+    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops,
+    TokenPrompt, TokenRate, TokenRequest,
 };
 pub use sampling::{Dry, Sampling};
 pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};
 pub use step_costs::StepCosts;
 pub use text::Detokenize;
+pub use tower::Tower;

@@ -12,14 +12,6 @@ pub enum PositionKey {
     Content(Arc<PositionContent>),
 }
 
-impl PositionKey {
-    /// The first token of a sequence that uses an adapter.
-    pub(crate) fn of_adapter(adapter: u32, token: u32) -> PositionKey {
-        let content = PositionContent { given: None, token, span: None, adapter: Some(adapter) };
-        PositionKey::Content(Arc::new(content))
-    }
-}
-
 /// What a position holds that is not just a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PositionContent {

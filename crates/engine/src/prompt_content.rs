@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use girih_graph::backend::{GivenRows, Range32};
 
-use crate::EmbeddedRows;
 use crate::position_key::{PositionContent, PositionKey};
+use crate::{EmbeddedRows, Error, ErrorKind, Result};
 
 /// The given rows and mutual spans of a prompt, and its adapter.
 #[derive(Debug, Default)]
@@ -59,6 +59,25 @@ impl PromptContent {
         }
     }
 
+    /// The end of a chunk of at most `chunk` rows from `start` on that cuts no span, of a prompt of `length` tokens.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when a span has more rows than a chunk.
+    pub fn chunk_end(&self, start: u32, chunk: u32, length: u32) -> Result<u32> {
+        let end = start.saturating_add(chunk).min(length);
+        let cut = self.spans.iter().find(|span| span.start < end && end < span.end);
+        match cut {
+            None => Ok(end),
+            Some(span) if span.start > start => Ok(span.start),
+            Some(span) => {
+                let rows = span.end - span.start;
+                let sentence =
+                    format!("a mutual span has {rows} rows, but a step has {chunk}; raise the chunk");
+                Err(Error::with_kind(ErrorKind::Refused, sentence))
+            }
+        }
+    }
+
     /// The keys of `tokens`; the first token is at position `start`.
     pub fn keys(&self, tokens: &[u32], start: u32) -> Vec<PositionKey> {
         // Both lists are in order, so each is walked once.
@@ -87,11 +106,6 @@ impl StepContent<'_> {
     /// Tokens only. The first one has this key, if there is one.
     pub fn of_first_key(first_key: Option<PositionKey>) -> Self {
         StepContent { first_key, ..StepContent::default() }
-    }
-
-    /// These positions with this adapter.
-    pub fn with_adapter(self, adapter: Option<u32>) -> Self {
-        StepContent { adapter, ..self }
     }
 
     /// The keys of these positions, which have `tokens`.

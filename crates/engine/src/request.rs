@@ -62,6 +62,24 @@ pub struct TokenRequest {
     pub time_limits: TimeLimits,
 }
 
+/// Tokens to be run, with the given rows and the mutual spans among them, as those of a [`TokenRequest`].
+#[derive(Clone, Copy, Debug)]
+pub struct TokenPrompt<'a> {
+    /// The token ids.
+    pub tokens: &'a [u32],
+    /// Rows that replace the embeddings of tokens.
+    pub given: &'a [EmbeddedRows],
+    /// Ranges of positions that attend to each other both ways.
+    pub spans: &'a [Range32],
+}
+
+impl<'a> TokenPrompt<'a> {
+    /// Tokens only.
+    pub fn plain(tokens: &'a [u32]) -> TokenPrompt<'a> {
+        TokenPrompt { tokens, given: &[], spans: &[] }
+    }
+}
+
 /// Consecutive rows of the model's width that replace the embeddings of tokens.
 #[derive(Clone, Debug)]
 pub struct EmbeddedRows {
@@ -232,7 +250,7 @@ impl TokenRequest {
 
     /// Checks given rows and mutual spans against the prompt, and that each span fits into a
     /// step beside the other sequences.
-    fn check_content(&self, limits: &EngineLimits) -> Result<()> {
+    pub(crate) fn check_content(&self, limits: &EngineLimits) -> Result<()> {
         if self.given.is_empty() && self.spans.is_empty() {
             return Ok(());
         }

@@ -21,6 +21,8 @@ pub(crate) enum InputSource {
         /// The number of adapters beside the model.
         count: usize,
     },
+    /// Patches of an image, or what a program made of them.
+    Patches,
     /// Hidden states of another program: these columns of its rows.
     Hidden {
         /// The first column.
@@ -43,6 +45,7 @@ impl InputSource {
             (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
             (InputSpec::ADAPTERS, InputKind::Rows { width }) => Ok(InputSource::Adapters { count: width }),
+            (InputSpec::PATCHES, InputKind::Rows { .. }) => Ok(InputSource::Patches),
             (name, _) => {
                 if let Some(width) = input.hidden_width() {
                     let first = columns;
@@ -51,7 +54,7 @@ impl InputSource {
                 }
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
-                     it fills tokens, token types, positions, given rows, adapters and hidden states"
+                     it fills tokens, token types, positions, given rows, patches, adapters and hidden states"
                 );
                 Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
@@ -67,6 +70,7 @@ pub(crate) struct InputValues<'a> {
     token_types: Vec<u32>,
     positions: Vec<u32>,
     given: Vec<GivenRows<'a>>,
+    patches: &'a [f32],
     hidden: Vec<f32>,
     /// The columns of each input of hidden states, if there are several.
     hidden_parts: Vec<Vec<f32>>,
@@ -97,6 +101,12 @@ impl<'a> InputValues<'a> {
         first
     }
 
+    /// Sets patches and their positions; such a step has no tokens.
+    pub fn push_patches(&mut self, patches: &'a [f32], positions: &[u32]) {
+        self.patches = patches;
+        self.positions.extend(positions);
+    }
+
     /// Appends the hidden states of a sequence's rows. A row has the columns of all inputs that take them.
     pub fn push_hidden(&mut self, rows: &[f32]) {
         self.hidden.extend(rows);
@@ -118,6 +128,7 @@ impl<'a> InputValues<'a> {
             InputSource::Positions => Input::Ids(&self.positions),
             InputSource::Given => Input::Given(&self.given),
             InputSource::Adapters { .. } => Input::Rows(&self.chosen),
+            InputSource::Patches => Input::Rows(self.patches),
             InputSource::Hidden { .. } => Input::Rows(parts.next().unwrap_or(&self.hidden)),
         };
         sources.iter().map(input).collect()
@@ -142,9 +153,12 @@ impl<'a> InputValues<'a> {
     fn split_hidden(&mut self, sources: &[InputSource]) {
         let parts = sources.iter().filter_map(|source| match *source {
             InputSource::Hidden { first, width } => Some(first..first + width),
-            InputSource::Tokens | InputSource::TokenTypes | InputSource::Positions | InputSource::Given => {
-                None
-            }
+            InputSource::Tokens
+            | InputSource::TokenTypes
+            | InputSource::Positions
+            | InputSource::Given
+            | InputSource::Patches
+            | InputSource::Adapters { .. } => None,
         });
         let parts: Vec<_> = parts.collect();
         let all = parts.last().map_or(0, |last| last.end);

@@ -29,6 +29,7 @@
 //! - **A chat needs a template**: `model.text_processor()?.template` is `None` without one.
 //! - **Thinking and calls of tools** are parts of their own in the replies to a [`Conversation`]
 //!   ([`Event::parts`], [`Reply::message`]): its chat template says in which [`ReplyStyle`] they are.
+//! - **Images** need a model with an image tower and [`RunOptions::images`]: [`Request::images`] takes their patches.
 //! - **Several models** in one process share a memory budget in a [`ModelPool`].
 //! - **Embeddings**: [`Plan::load_embedder`] loads an encoder; an [`Embedder`] returns one vector
 //!   for each text.
@@ -56,6 +57,11 @@ mod engine_thread;
 mod expected_wait;
 mod folder;
 mod free_memory;
+mod image;
+#[cfg(feature = "image")]
+mod image_preparation;
+mod image_prompt;
+mod image_tower;
 mod location;
 mod mailbox;
 mod model;
@@ -84,6 +90,7 @@ mod thinking_budget;
 #[cfg(feature = "grammar")]
 mod tool_choice;
 pub mod tools;
+mod tower_plan;
 
 pub use activity::EngineActivity;
 pub use backends::{backend, backends, default_threads};
@@ -108,6 +115,8 @@ pub use girih_graph::{
 };
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
+#[cfg(feature = "image")]
+pub use girih_image::{DecodeLimits, Picture};
 pub use girih_tensor::DType;
 pub use girih_words::reply::{
     CallForm, CallGrammar, CallPiece, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall,
@@ -115,6 +124,7 @@ pub use girih_words::reply::{
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, InfillFile, TextOrigin, TextProcessor, TextSpan};
+pub use image::{ImageFormat, ImagePatches};
 pub use mailbox::Event;
 pub use model::Model;
 pub use model_pool::{EngineFaults, LoadedModel, ModelPool};
@@ -132,3 +142,4 @@ pub use session::Session;
 pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
+pub use tower_plan::TowerPlan;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use girih_engine::Sampling;
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::{AdapterFiles, ModelFiles};
+use girih_model::{AdapterFiles, ModelFiles, ModelLimits, TowerFiles};
 use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
+use crate::image::ImageFormat;
 use crate::location::ModelLocation;
 use crate::open_options::OpenOptions;
 
@@ -31,6 +32,7 @@ struct OpenedModel {
     /// The version of the small files when they were opened.
     companions: String,
     text: OnceLock<Result<TextProcessor>>,
+    tower: OnceLock<Result<Arc<TowerFiles>>>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
     grammars: OnceLock<girih_grammar::GrammarCompiler>,
@@ -85,6 +87,7 @@ impl Model {
             open_options: options.clone(),
             files,
             text: OnceLock::new(),
+            tower: OnceLock::new(),
             #[cfg(feature = "grammar")]
             grammars: OnceLock::new(),
         })))
@@ -339,6 +342,35 @@ impl Model {
     /// ```
     pub fn max_context(&self) -> u32 {
         u32::try_from(self.0.files.facts.sizes.context).unwrap_or(u32::MAX)
+    }
+
+    /// How images for it are prepared.
+    ///
+    /// ```
+    /// let error = girih::Model::open("stories260k")?.image_format().unwrap_err();
+    /// assert!(error.to_string().contains("reads no images"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`](crate::ErrorKind::Refused) when it reads no images; when the files of its image
+    /// tower are malformed.
+    pub fn image_format(&self) -> Result<ImageFormat> {
+        Ok(ImageFormat::of(&self.tower_files()?.tower))
+    }
+
+    /// The parameters and weights of its image tower.
+    ///
+    /// ```
+    /// assert!(girih::Model::open("stories260k")?.tower_files().is_err());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::image_format`].
+    pub fn tower_files(&self) -> Result<&Arc<TowerFiles>> {
+        let open = || Ok(Arc::new(self.0.files.tower(&ModelLimits::DEFAULT)?));
+        self.0.tower.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
     /// The compiler of grammars for its tokenizer.

@@ -23,6 +23,7 @@ use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
 use crate::services::{ModelServices, Tables};
+use crate::tower_plan::TowerPlan;
 
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
@@ -57,6 +58,7 @@ pub struct Plan {
     graph: Graph,
     blocks: Vec<u32>,
     draft: Option<DraftPlan>,
+    tower: Option<TowerPlan>,
 }
 
 /// The plan of what drafts.
@@ -148,7 +150,14 @@ impl Plan {
             }
             Drafts::Off | Drafts::PromptLookup => None,
         };
-        Ok(Plan { model, options, backend, services, key, graph, blocks, draft })
+        let tower = match options.images {
+            true => Some(TowerPlan::new(&model, &options)?),
+            false => None,
+        };
+        if let Some(tower) = &tower {
+            tower.check_steps(key)?;
+        }
+        Ok(Plan { model, options, backend, services, key, graph, blocks, draft, tower })
     }
 
     /// The context that a model has with these options, in tokens, without a plan.
@@ -177,6 +186,7 @@ impl Plan {
             drafts: Drafts::Off,
             prompt_cache: None,
             given_rows: false,
+            images: false,
             ..options.clone()
         };
         Plan::new(draft.clone(), options, control).map_err(|error| error.of(draft_name(draft)))
@@ -249,7 +259,7 @@ impl Plan {
         (!self.model.files().facts.is_encoder()).then(|| self.options.kv.unwrap_or(DEFAULT_KV))
     }
 
-    /// The bytes that the loaded model takes, together with its draft model.
+    /// The bytes that the loaded model takes, together with its draft model and its image tower.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -258,7 +268,8 @@ impl Plan {
     /// ```
     pub fn memory(&self) -> MemoryPlan {
         let own = self.backend.plan(&self.graph, &self.blocks);
-        self.draft.as_ref().map_or(own, |draft| own.plus(draft.memory()))
+        let own = self.draft.as_ref().map_or(own, |draft| own.plus(draft.memory()));
+        self.tower.as_ref().map_or(own, |tower| own.plus(tower.memory()))
     }
 
     /// A line about how the backend will run the model: its kernels or its device.
@@ -323,7 +334,7 @@ impl Plan {
         format!("{}-{kernels}{activations}{kv}", self.backend().info().name)
     }
 
-    /// The nodes that the backend does not run, those of a draft model included; empty if the model
+    /// The nodes that the backend does not run, those of a draft model and of an image tower included; empty if the model
     /// can be loaded.
     ///
     /// ```
@@ -333,7 +344,8 @@ impl Plan {
     /// ```
     pub fn refusals(&self) -> Vec<Refusal> {
         let draft = self.draft.iter().flat_map(DraftPlan::refusals);
-        self.backend.refuses(&self.graph).into_iter().chain(draft).collect()
+        let tower = self.tower.iter().flat_map(TowerPlan::refusals);
+        self.backend.refuses(&self.graph).into_iter().chain(draft).chain(tower).collect()
     }
 
     /// The nodes that the host computes for the device, each with the numbers of rows of the
@@ -542,8 +554,13 @@ impl Plan {
         weight_bytes(&self.graph).saturating_sub(in_file)
     }
 
+    /// Takes the plan of the image tower, which is loaded later.
+    pub(crate) fn take_tower(&mut self) -> Option<TowerPlan> {
+        self.tower.take()
+    }
+
     /// Checks that the plan fits into memory.
-    fn check_memory(&self) -> Result<()> {
+    pub(crate) fn check_memory(&self) -> Result<()> {
         // A plan with refusals may have no meaningful size; loading names the refusal.
         if self.refusals().is_empty() {
             if process_room().is_some() {
@@ -570,6 +587,17 @@ impl Plan {
         let runner = backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))?;
         source.check_unchanged()?;
         Ok(runner)
+    }
+
+    /// The plan of the image tower, if requests may have images.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// assert!(plan.tower().is_none());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn tower(&self) -> Option<&TowerPlan> {
+        self.tower.as_ref()
     }
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {
@@ -622,7 +650,7 @@ fn draft_name(draft: &Model) -> String {
 fn graph_options(options: &RunOptions) -> GraphOptions {
     GraphOptions {
         state: options.kv.unwrap_or(DEFAULT_KV),
-        given_rows: options.given_rows,
+        given_rows: options.given_rows || options.images,
         hidden_rows: match &options.drafts {
             Drafts::Mtp => true,
             Drafts::Model(draft) => is_assistant(draft),
@@ -681,7 +709,7 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     };
     let drafted_rows = sequences.saturating_mul(drafted.saturating_add(1));
     let output_rows = output_rows.max(drafted_rows).min(rows);
-    if is_encoder && options.given_rows {
+    if is_encoder && (options.given_rows || options.images) {
         return refused(
             "rows in place of embeddings were requested, which an encoder does not take".to_owned(),
         );

@@ -12,6 +12,9 @@ use girih_engine::{
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::BosEos;
 
+use crate::image::ImagePatches;
+use crate::image_prompt::{ImageRows, expanded};
+use crate::image_tower::ImageTower;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::prompt_map::PromptMap;
@@ -39,6 +42,7 @@ const MAX_REPLIES: u32 = 128;
 pub struct Request {
     prompt: Prompt,
     adapter: Option<String>,
+    images: Vec<ImagePatches>,
     logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
@@ -100,6 +104,7 @@ impl Request {
         Request {
             prompt: prompt.into(),
             adapter: None,
+            images: Vec::new(),
             logits: false,
             sampling: None,
             max_tokens: None,
@@ -137,6 +142,28 @@ impl Request {
     #[must_use]
     pub fn adapter(self, name: impl Into<String>) -> Request {
         Request { adapter: Some(name.into()), ..self }
+    }
+
+    /// Adds images, in the order in which the prompt has places for them: a conversation by the parts of type `image` of
+    /// its messages, tokens by the model's image tokens. Needs [`RunOptions::images`](crate::RunOptions::images).
+    ///
+    /// ```no_run
+    /// use girih::{Conversation, ImagePatches, Model, Request, RunOptions};
+    ///
+    /// let model = Model::open("models/gemma-3-4b-it")?;
+    /// let format = model.image_format()?;
+    /// let grey = ImagePatches::new(vec![0.0; format.patches() * format.patch_values()]);
+    /// let session = model.plan(RunOptions { images: true, ..RunOptions::default() })?.start(|_| {})?;
+    /// let parts = serde_json::json!([{ "type": "image" }, { "type": "text", "text": "What is this?" }]);
+    /// let mut chat = Conversation::new();
+    /// chat.messages.push(serde_json::json!({ "role": "user", "content": parts }));
+    /// println!("{}", session.generate(Request::new(chat).images([grey]))?.text()?);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn images(mut self, images: impl IntoIterator<Item = ImagePatches>) -> Request {
+        self.images.extend(images);
+        self
     }
 
     /// Sets how tokens are chosen. By default as the model's `generation_config.json` says, else
@@ -590,11 +617,14 @@ impl Request {
 
     /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
     fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, Option<PromptMap>)> {
-        let format = self.format.take();
+        let (format, images) = (self.format.take(), self.images.len());
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),
             Prompt::Conversation(conversation) => {
-                let spans = model.render(&conversation)?;
+                let mut spans = model.render(&conversation)?;
+                if images > 0 {
+                    spans = expanded(spans, &model.tower_files()?.tower, images)?;
+                }
                 let format = match format {
                     None if self.wants_text || self.forces_call() => {
                         Some(model.reply_format(&conversation, &spans)?)
@@ -627,12 +657,14 @@ impl Request {
         limits: &EngineLimits,
         output_rows: u32,
         count: u32,
+        tower: Option<&ImageTower>,
     ) -> Result<Vec<PreparedRequest>> {
         let (mut tokens, format, map) = self.take_prompt(model)?;
         let map = map.map(Arc::new);
         if let Some(end) = self.prompt_end {
             tokens.drain(..tokens.len().saturating_sub(end as usize));
         }
+        let ImageRows { given, spans } = ImageRows::of(model, tower, &self.images, &tokens)?;
         let constraints = self.take_constraints(model, format.as_ref(), count)?;
         // A grammar of the caller begins with the first token, even if the prompt opens thinking.
         #[cfg(feature = "grammar")]
@@ -681,6 +713,8 @@ impl Request {
             tenant,
             priority,
             time_limits,
+            given,
+            spans,
             ..TokenRequest::default()
         };
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);

@@ -144,6 +144,13 @@ pub struct RunOptions {
     /// assert!(!girih::RunOptions::default().given_rows);
     /// ```
     pub given_rows: bool,
+    /// Whether requests may have images ([`Request::images`](crate::Request::images)). The image tower is part of the
+    /// memory plan, and is loaded when the first image comes. Default false.
+    ///
+    /// ```
+    /// assert!(!girih::RunOptions::default().images);
+    /// ```
+    pub images: bool,
     /// The number of unread events at which a request is suspended until its reader catches up.
     /// Default 1024.
     ///
@@ -171,6 +178,7 @@ impl Default for RunOptions {
             draft_max: 15,
             prompt_cache: None,
             given_rows: false,
+            images: false,
             unread_events: 1024,
         }
     }

@@ -12,6 +12,7 @@ use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::{ActivityRecord, EngineActivity};
 use crate::engine_thread::{fail_all, run};
+use crate::image_tower::ImageTower;
 use crate::mailbox::{Event, UnreadReplies};
 use crate::model::Model;
 use crate::places::{PlaceLimits, RequestPlaces};
@@ -46,6 +47,8 @@ pub struct Session {
     /// The maximum number of output rows of a step.
     output_rows: u32,
     arithmetic: Arc<str>,
+    /// What makes rows of images, if requests may have them.
+    tower: Option<Arc<ImageTower>>,
     handle: Arc<EngineHandle>,
 }
 
@@ -108,8 +111,10 @@ impl Plan {
 
 impl Session {
     /// Starts the thread that loads the planned model and then runs it.
-    fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
+    fn spawn(mut plan: Plan, callback: ProgressCallback) -> Result<Session> {
         plan.require_decoder()?;
+        plan.check_memory()?;
+        let tower = plan.take_tower().map(|tower| Arc::new(ImageTower::new(tower, callback.clone())));
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let arithmetic = plan.arithmetic().into();
@@ -166,7 +171,7 @@ impl Session {
             unread_events,
             unread_replies: UnreadReplies::default(),
         };
-        Ok(Session { model, limits, output_rows, arithmetic, handle: Arc::new(handle) })
+        Ok(Session { model, limits, output_rows, arithmetic, tower, handle: Arc::new(handle) })
     }
 
     /// Whether a clone of this session, or a reply of it, exists.
@@ -331,7 +336,8 @@ impl Session {
         let own = request.queue_limit();
         let max_wait = own.or(self.handle.places.max_wait());
         let places = self.handle.places.take(request.owner(), count, max_wait)?;
-        let mut prepared = request.prepare(&self.model, &self.limits, self.output_rows, count)?;
+        let mut prepared =
+            request.prepare(&self.model, &self.limits, self.output_rows, count, self.tower.as_deref())?;
         if own.is_none()
             && let Some(first) = prepared.first_mut()
         {

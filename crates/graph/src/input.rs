@@ -58,6 +58,8 @@ impl InputSpec {
     pub const POSITIONS: &'static str = "positions";
     /// The name of the input of rows that replace the embeddings of tokens.
     pub const GIVEN: &'static str = "given";
+    /// The name of the input of patches of images, or of what a program made of them.
+    pub const PATCHES: &'static str = "patches";
     /// The name of the input of hidden states of another program, one row for each token.
     pub const HIDDEN: &'static str = "hidden";
     /// The name of the input of the program's own hidden states, for one that makes its next row from these. Such a row

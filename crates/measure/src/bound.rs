@@ -293,6 +293,26 @@ impl ErrorBound {
         RowSizes::of(&self.graph, &self.weight_squares, ranges.collect()).with_vectors(&self.vectors)
     }
 
+    /// This bound of a graph that reads the value `name` of the graph of another bound.
+    ///
+    /// # Panics
+    /// When that graph has no such value.
+    #[must_use]
+    pub fn after(mut self, earlier: &ErrorBound, name: &str) -> ErrorBound {
+        let id = earlier.graph.find(name).expect("the caller names a value of the graph");
+        let of_input = earlier.counted[id.0 as usize];
+        for errors in &mut self.counted {
+            errors.roundings += of_input.roundings;
+            errors.others += of_input.others;
+        }
+        self
+    }
+
+    /// The mean square of the relative error of a number that the golden stores.
+    pub(crate) fn one_store(&self) -> f64 {
+        self.one.golden.powi(2)
+    }
+
     /// Follows the errors of sums, results and state through a run.
     pub(crate) fn follow(&self, sizes: &RowSizes<'_>) -> RowErrors {
         let term = rounding(DType::F32).powi(2);

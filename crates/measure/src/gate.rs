@@ -10,6 +10,9 @@
 //! mean square. The golden has no logits for the steps after the prompt, so the row is the
 //! model's. If the row agrees, the two root mean squares differ by at most `b`.
 //!
+//! The rows of images in a prompt are those of the golden, so that what the image tower makes is compared by itself
+//! ([`crate::tower_gate`]).
+//!
 //! If weights were quantized after the golden was made, the derived bound is no test of a choice:
 //! it adds up the roundings of all layers, for four bits up to several times the row's root mean
 //! square. So a model with such weights may choose another token only where the golden's margin
@@ -17,7 +20,7 @@
 //! bound that one of them reaches in any prompt, times `2b`. Single rows of a step may have larger
 //! errors than the prompts' rows, so the other comparisons keep `2b`.
 
-use girih_engine::{Engine, EventKind, Hooks, TokenRequest};
+use girih_engine::{Engine, EventKind, Hooks, TokenPrompt, TokenRequest};
 use serde::Serialize;
 
 use crate::bound::rms;
@@ -195,7 +198,9 @@ fn step_errors(
 ) -> Result<Vec<Option<f64>>> {
     let steps = &prompt.reference.greedy[..prompt.reference.greedy.len().saturating_sub(1)];
     let tokens: Vec<u32> = prompt.tokens.iter().copied().chain(steps.iter().map(|step| step.token)).collect();
-    let errors = logit_errors(engine, &tokens, bound, used)?;
+    let (given, spans) = (prompt.given(), prompt.spans());
+    let run = TokenPrompt { tokens: &tokens, given: &given, spans: &spans };
+    let errors = logit_errors(engine, run, bound, used)?;
     Ok(errors[prompt.tokens.len().saturating_sub(1)..].to_vec())
 }
 
@@ -217,8 +222,9 @@ fn compare_steps(
 ) -> Result<GreedyComparison> {
     let mut all = GreedyComparison::default();
     let mut tokens = prompt.tokens.clone();
+    let (given, spans) = (prompt.given(), prompt.spans());
     for (index, step) in prompt.reference.greedy.iter().enumerate() {
-        let row = next_logits(engine, &tokens)?;
+        let row = next_logits(engine, TokenPrompt { tokens: &tokens, given: &given, spans: &spans })?;
         let allowance = bound.allowance(&row, errors.get(index).copied().flatten());
         let failed = step.disagreement(&row, allowance);
         let excess = -step.lead(&row);
@@ -247,8 +253,15 @@ fn compare_steps(
 }
 
 /// Feeds the tokens that the engine has not seen, and returns the next logits.
-fn next_logits(engine: &mut Engine, tokens: &[u32]) -> Result<Vec<f32>> {
-    let request = TokenRequest { tokens: tokens.to_vec(), logits: true, ..TokenRequest::default() };
+fn next_logits(engine: &mut Engine, prompt: TokenPrompt<'_>) -> Result<Vec<f32>> {
+    let TokenPrompt { tokens, given, spans } = prompt;
+    let request = TokenRequest {
+        tokens: tokens.to_vec(),
+        given: given.to_vec(),
+        spans: spans.to_vec(),
+        logits: true,
+        ..TokenRequest::default()
+    };
     engine.submit(request, Hooks::default())?;
     let mut logits = None;
     while !engine.is_idle() {

@@ -8,13 +8,21 @@
 //! `pI.step_top5_P [N, 5]` (the ids of the five largest logits of each step).
 //! `scripts/make_golden.py` writes one from any model that transformers runs.
 //!
+//! A prompt with images also has `pI.pixel_values [N, C, H, W]`, `pI.image_features_P [N, R, D]` (what the tower makes of
+//! them) and `pI.token_type_ids [1, T]` (1 for the rows of images), and perhaps `pI.tower_P [N, L+1, S, W]` (the
+//! embeddings of the tower's patches, row by row, then the output of each of its layers).
+//!
 //! A golden that contradicts itself is refused: all numbers are finite, each greedy token
 //! heads its `step_top5`, and step 0 agrees with the last row of the logits.
 
 use std::path::Path;
 
+use girih_engine::EmbeddedRows;
+use girih_graph::backend::Range32;
+
 use crate::bound::{GoldenPrecision, reordered_sum, rms};
 use crate::golden_file::{GoldenFile, GoldenKind, GoldenSizes};
+use crate::golden_image::{self, GoldenImage};
 use crate::golden_step::{Disagreement, GoldenStep, StepAllowance};
 use crate::{Error, Result};
 
@@ -30,6 +38,8 @@ pub struct Golden {
 pub struct GoldenPrompt {
     /// The tokens.
     pub tokens: Vec<u32>,
+    /// The images among them, in order.
+    pub images: Vec<GoldenImage>,
     /// The outputs for them.
     pub reference: ReferenceOutputs,
 }
@@ -49,7 +59,26 @@ pub struct ReferenceOutputs {
     pub greedy: Vec<GoldenStep>,
 }
 
+impl GoldenPrompt {
+    /// The rows of its images, as the golden has them.
+    pub(crate) fn given(&self) -> Vec<EmbeddedRows> {
+        let rows = self.images.iter().zip(0..);
+        rows.map(|(image, number)| image.given(number)).collect()
+    }
+
+    /// The positions of its images, each of which attend to each other.
+    pub(crate) fn spans(&self) -> Vec<Range32> {
+        self.images.iter().map(|image| image.rows).collect()
+    }
+}
+
 impl Golden {
+    /// The largest number of rows of an image, if there is one.
+    pub fn image_rows(&self) -> Option<u32> {
+        let images = self.prompts.iter().flat_map(|prompt| &prompt.images);
+        images.map(|image| image.rows.end - image.rows.start).max()
+    }
+
     /// Reads the goldens of one precision for a model of these sizes.
     ///
     /// # Errors
@@ -89,7 +118,12 @@ fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<GoldenPrompt> {
             "prompt {index}, step 0: {what} in the last row of '{logits}'; make the golden again"
         )));
     }
-    Ok(GoldenPrompt { tokens, reference: ReferenceOutputs { hidden, width, logits, vocabulary, greedy } })
+    let images = golden_image::images(file, index, tokens.len())?;
+    Ok(GoldenPrompt {
+        tokens,
+        images,
+        reference: ReferenceOutputs { hidden, width, logits, vocabulary, greedy },
+    })
 }
 
 /// Reads the greedy continuation of a prompt; it has at least one step.

@@ -1,8 +1,11 @@
 //! Comparison of hidden states and logits with a golden, or with another backend's
 //! outputs for the same tokens, one row per layer.
 
-use girih_engine::Engine;
+use std::ops::Range;
+
+use girih_engine::{Engine, TokenPrompt};
 use girih_graph::Watch;
+use girih_graph::backend::Range32;
 use girih_tensor::Shape;
 use serde::Serialize;
 
@@ -53,10 +56,12 @@ pub fn diagnose(
     used: &mut BoundUse,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let sizes = bound.row_sizes([prompt.tokens.len()]);
+    let (given, spans) = (prompt.given(), prompt.spans());
+    let sizes = bound.row_sizes([prompt.tokens.len()]).with_spans(indexes(&spans));
     let mut watch = RunWatch { hidden: HiddenStates::of(layers), sizes };
     let mut logits = Vec::with_capacity(reference.logits.len());
-    engine.logits(&prompt.tokens, &mut watch, |_, row| logits.extend_from_slice(row))?;
+    let run = TokenPrompt { tokens: &prompt.tokens, given: &given, spans: &spans };
+    engine.logits_of(run, &mut watch, |_, row| logits.extend_from_slice(row))?;
     let RunWatch { hidden, sizes } = watch;
     let errors = bound.follow(&sizes);
     used.add(&errors);
@@ -77,15 +82,20 @@ pub fn diagnose(
 /// When the tokens do not fit into the context, or a step fails.
 pub(crate) fn logit_errors(
     engine: &mut Engine,
-    tokens: &[u32],
+    prompt: TokenPrompt<'_>,
     bound: &ErrorBound,
     used: &mut BoundUse,
 ) -> Result<Vec<Option<f64>>> {
-    let mut sizes = bound.row_sizes([tokens.len()]);
-    engine.logits(tokens, &mut sizes, |_, _| {})?;
+    let rows = prompt.tokens.len();
+    let mut sizes = bound.row_sizes([rows]).with_spans(indexes(prompt.spans));
+    engine.logits_of(prompt, &mut sizes, |_, _| {})?;
     let errors = bound.follow(&sizes);
     used.add(&errors);
-    Ok((0..tokens.len()).map(|row| errors.of("logits", row)).collect())
+    Ok((0..rows).map(|row| errors.of("logits", row)).collect())
+}
+
+fn indexes(spans: &[Range32]) -> Vec<Range<usize>> {
+    spans.iter().map(|span| span.indexes()).collect()
 }
 
 /// Collects the hidden states of a run and the sizes of all rows.

@@ -10,7 +10,7 @@ use crate::activation_gain::derivative;
 use crate::rounding::mean_square;
 
 /// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
-/// Sequences begin at position 0 and have no mutual spans.
+/// Sequences begin at position 0.
 #[derive(Debug)]
 pub(crate) struct RowSizes<'a> {
     pub(crate) graph: &'a Graph,
@@ -20,6 +20,10 @@ pub(crate) struct RowSizes<'a> {
     pub(crate) vectors: Option<&'a HashMap<String, Vec<f32>>>,
     /// The rows of each sequence.
     pub(crate) sequences: Vec<Range<usize>>,
+    /// Rows that attend to each other both ways.
+    pub(crate) spans: Vec<Range<usize>>,
+    /// The errors of the rows that the caller gave; empty if these are those of the golden.
+    pub(crate) given: Vec<f64>,
     /// The index of each value by its name.
     indices: HashMap<&'a str, usize>,
     /// The mean square of each row of each value; empty if the backend did not report it.
@@ -73,12 +77,36 @@ impl<'a> RowSizes<'a> {
             }
         }
         let squares = vec![Vec::new(); graph.values.len()];
-        RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
+        let (spans, given) = (Vec::new(), Vec::new());
+        RowSizes { graph, weight_squares, vectors: None, sequences, spans, given, indices, squares, read }
+    }
+
+    /// With rows that attend to each other both ways.
+    pub(crate) fn with_spans(self, spans: Vec<Range<usize>>) -> RowSizes<'a> {
+        RowSizes { spans, ..self }
+    }
+
+    /// With the errors of the rows that the caller gives.
+    pub(crate) fn with_given(self, given: Vec<f64>) -> RowSizes<'a> {
+        RowSizes { given, ..self }
     }
 
     /// With the biases by which experts are chosen and the sinks of attention.
     pub(crate) fn with_vectors(self, vectors: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
         RowSizes { vectors: Some(vectors), ..self }
+    }
+
+    /// With the mean squares of the rows of a value that the backend does not report, such as an input.
+    pub(crate) fn with_squares(mut self, name: &str, squares: Vec<f64>) -> RowSizes<'a> {
+        if let Some(index) = self.indices.get(name) {
+            self.squares[*index] = squares;
+        }
+        self
+    }
+
+    /// The mean squares of the rows of a value; none if the backend did not report it.
+    pub(crate) fn squares_of(&self, name: &str) -> Vec<f64> {
+        self.indices.get(name).map_or_else(Vec::new, |index| self.squares[*index].clone())
     }
 
     /// The number of scores of experts and of positions in the run, and of the elements of experts' results.

@@ -125,9 +125,10 @@ impl RowSizes<'_> {
             errors: vec![None; self.graph.values.len()],
             uncertain_choices: 0,
         };
-        // Rows that the caller gives are those of the golden.
+        // Rows that the caller gives are those of the golden, unless it states their errors.
         for (id, _) in self.graph.inputs().filter(|(_, value)| value.dtype == DType::F32) {
-            analysis.errors[id.0 as usize] = Some(vec![0.0; analysis.rows_of(id)]);
+            let given = (0..analysis.rows_of(id)).map(|row| self.given.get(row).copied().unwrap_or(0.0));
+            analysis.errors[id.0 as usize] = Some(given.collect());
         }
         let mut not_followed = Vec::new();
         for (node, counted) in self.graph.nodes.iter().zip(counted) {
@@ -514,8 +515,11 @@ impl Analysis<'_> {
         let rows =
             self.run.sequences.iter().flat_map(|sequence| sequence.clone().map(move |row| (row, sequence)));
         let errors = rows.map(|(row, sequence)| {
+            let mutual = self.run.spans.iter().find(|rows| rows.contains(&row));
             let first = sequence.start + span.first(row - sequence.start);
-            let end = if span == Span::All { sequence.end } else { row + 1 };
+            let first = mutual.map_or(first, |mutual| first.min(mutual.start));
+            let end =
+                if span == Span::All { sequence.end } else { mutual.map_or(row + 1, |mutual| mutual.end) };
             let (mut noise, mut size) = (0.0, 0.0);
             for head in 0..q.heads {
                 let choices = choices.map(|choices| choices[row].as_slice());

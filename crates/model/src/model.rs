@@ -20,6 +20,7 @@ use crate::json::parse_json;
 use crate::limits::ModelLimits;
 use crate::made_weight::MadeWeight;
 use crate::modules::{self, SentenceFacts};
+use crate::tower_files::TowerFiles;
 use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
@@ -33,6 +34,8 @@ pub struct ModelFiles {
     pub generation: Option<GenerationConfig>,
     arch: Arch,
     ignored_keys: Vec<String>,
+    /// The keys that a caller allowed.
+    allow_keys: Vec<String>,
     folder: PathBuf,
     /// Where it was opened; `None` if it is part of the program.
     path: Option<PathBuf>,
@@ -57,8 +60,10 @@ impl ModelFiles {
             ContainerKind::Gguf => None,
             ContainerKind::Safetensors => GenerationConfig::read(folder, limits)?,
         };
+        let options = options.into();
+        let allow_keys = options.allow_keys.clone();
         let Interpreted { mut facts, weights, arch, ignored_keys } =
-            interpret(container, config.as_ref(), options.into(), limits)?;
+            interpret(container, config.as_ref(), options, limits)?;
         if arch.pooling.is_some() && config.is_some() {
             // The files of the model's author count before the architecture's default.
             if let Some(SentenceFacts { pooling, max_tokens }) = modules::read(folder, limits)? {
@@ -73,6 +78,7 @@ impl ModelFiles {
             generation,
             arch,
             ignored_keys,
+            allow_keys,
             folder: folder.to_owned(),
             path: Some(path.to_owned()),
             embedded: None,
@@ -146,6 +152,33 @@ impl ModelFiles {
         &self.adapters
     }
 
+    /// Whether girih knows an image tower of the model's architecture.
+    pub fn may_have_tower(&self) -> bool {
+        self.arch.image_tower.is_some()
+    }
+
+    /// Opens the model's image tower.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when girih knows no tower of this architecture, or the files have none; when
+    /// they are malformed.
+    pub fn tower(&self, limits: &ModelLimits) -> Result<TowerFiles> {
+        let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
+        let name = &self.facts.name;
+        let (Some(tower), Some(path)) = (&self.arch.image_tower, &self.path) else {
+            return refused(format!("a model of architecture {name} reads no images; use one that does"));
+        };
+        let container = Container::open(path, &limits.file)?;
+        if container.kind() == ContainerKind::Gguf {
+            let sentence =
+                "a GGUF of a text model has no image tower; give its projector file, 'mmproj-….gguf'";
+            return refused(sentence.to_owned());
+        }
+        let config = read_json(&self.folder, "config.json", limits)?;
+        let text = (tower.as_str(), self.facts.sizes.width);
+        TowerFiles::open(container, Some(&config), text, &self.allow_keys, limits)
+    }
+
     /// The name of the value of the model's graph with [`GraphOptions::hidden_rows`] that holds these hidden states.
     pub fn hidden_name(&self, state: HiddenState) -> String {
         assemble::hidden_name(&self.facts, state)
@@ -181,8 +214,19 @@ impl ModelFiles {
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
         let (folder, path, embedded) = (PathBuf::from(files.name), None, Some(*files));
-        let adapters = Arc::default();
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, path, embedded, adapters })
+        let (allow_keys, adapters) = (Vec::new(), Arc::default());
+        Ok(ModelFiles {
+            facts,
+            weights,
+            generation,
+            arch,
+            ignored_keys,
+            allow_keys,
+            folder,
+            path,
+            embedded,
+            adapters,
+        })
     }
 
     /// The description of the model's architecture.

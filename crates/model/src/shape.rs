@@ -75,9 +75,11 @@ impl WeightTypes for ModelShape {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
         let is_float = |relayout| match relayout {
             Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed => true,
-            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d | Relayout::Flat => {
-                false
-            }
+            Relayout::UnpermuteHeads
+            | Relayout::UnpermuteKvHeads
+            | Relayout::Conv1d
+            | Relayout::Flat
+            | Relayout::FlatRows => false,
         };
         let computed = name.starts_with("rope.") || name == ONE || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })

@@ -192,7 +192,9 @@ impl ModelWeights {
                 known.extend(tensors);
             }
         }
-        let is_known = |name: &String| known.contains(name) || unused.has(name);
+        // An adapter of a part that girih does not use changes the model all the same.
+        let is_known =
+            |name: &String| known.contains(name) || tensors_are == Tensors::OfModel && unused.has(name);
         let names = container.tensors().keys().chain(container.unreadable().keys());
         let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
@@ -249,6 +251,10 @@ impl ModelWeights {
                     (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
                     (Relayout::Flat, _) => {
                         self.flatten(&name);
+                        continue;
+                    }
+                    (Relayout::FlatRows, _) => {
+                        self.flatten_rows(&name);
                         continue;
                     }
                 };
@@ -368,6 +374,13 @@ impl ModelWeights {
     fn flatten(&mut self, name: &str) {
         if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
             info.shape = Shape::vector(info.shape.elements());
+        }
+    }
+
+    /// Makes a weight a matrix with its outermost slices as rows.
+    fn flatten_rows(&mut self, name: &str) {
+        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
+            info.shape = Shape::matrix(info.shape.extents()[0], info.shape.stride());
         }
     }
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, InfillFile, Logprobs, Model, Priority, Prompt, RepetitionRule, Reply,
-    ReplyPart, Request, Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
+    ErrorKind, Event, Grammar, ImagePatches, InfillFile, Logprobs, Model, Priority, Prompt, RepetitionRule,
+    Reply, ReplyPart, Request, Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
 };
 
 use crate::background::in_background;
@@ -21,6 +21,7 @@ use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::find_model::find_model;
+use crate::images::{decoded, take_images};
 use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
@@ -302,6 +303,15 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
     .retry_after(session.expected_wait(tenant))
 }
 
+/// The prompt, and the images that its messages held.
+fn with_images(mut prompt: Prompt, model: &Model) -> Result<(Prompt, Vec<ImagePatches>), ApiError> {
+    let images = match &mut prompt {
+        Prompt::Conversation(conversation) => decoded(&take_images(conversation), model)?,
+        Prompt::Text(_) | Prompt::Tokens(_) => Vec::new(),
+    };
+    Ok((prompt, images))
+}
+
 impl GenerationRequest {
     /// Sets what the server decides for all replies.
     fn follow(&mut self, rules: &ReplyRules) {
@@ -333,6 +343,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
+            let (prompt, images) = with_images(prompt, &model)?;
             let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {
@@ -343,7 +354,7 @@ impl GenerationRequest {
             };
             let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
             let hooked = hook.map(|hook| (hook, prompt.clone()));
-            let request = self.request(prompt, infill_stops);
+            let request = self.request(prompt, infill_stops).images(images);
             let mut request = request.sampling(sampling.clone()).tenant(caller.tenant.clone());
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.

@@ -24,6 +24,7 @@ mod field_words;
 mod find_model;
 pub mod generation;
 pub mod guard;
+mod images;
 mod json_body;
 mod keep_alive;
 pub mod listener;

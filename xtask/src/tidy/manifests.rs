@@ -10,6 +10,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("file", &["tensor"]),
     ("words", &["tensor", "file"]),
     ("hub", &["tensor", "file"]),
+    ("image", &["tensor"]),
     ("model", &["tensor", "file", "graph"]),
     ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
@@ -21,7 +22,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
     (
         "girih",
-        &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu", "gpu"],
+        &[
+            "tensor", "graph", "file", "words", "hub", "image", "model", "engine", "grammar", "cpu", "npu",
+            "gpu",
+        ],
     ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),

@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use girih::{BUILT_IN, Conversation, Stop};
+use girih::{BUILT_IN, Conversation, ImagePatches, Stop};
 use girih_file::quote;
 use rustyline::error::ReadlineError;
 
@@ -23,6 +23,7 @@ use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::editor::LineEditor;
 use crate::error::{Error, Result};
+use crate::images;
 use crate::input::each_line_of_text;
 use crate::loading;
 use crate::output::{counted, print_note, print_sentences};
@@ -54,6 +55,9 @@ pub struct Args {
     pub(super) prompts: PromptCacheArgs,
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
+    /// Plan without the model's image tower: /image is refused.
+    #[arg(long)]
+    pub(super) no_images: bool,
     /// Print one JSON object per line: for each turn the start, each token, and the end.
     #[arg(long)]
     pub(super) jsonl: bool,
@@ -75,7 +79,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-    let plan = args.draft.plan(&model, options, &args.model.arch, &args.typed, show)?;
+    let plan = |options| args.draft.plan(&model, options, &args.model.arch, &args.typed, show);
+    let plan = match args.no_images {
+        true => plan(options)?,
+        false => images::plan_if_possible(&model, options, show, plan)?,
+    };
+    let has_images = plan.tower().is_some();
     plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
@@ -100,6 +109,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         args,
         replier,
         dialogue: Dialogue::new(system),
+        images: Vec::new(),
+        has_images,
         entries: EntryReader::default(),
         files: SavedFiles::default(),
         last: None,
@@ -125,6 +136,10 @@ struct ChatLoop<'a> {
     args: &'a Args,
     replier: Replier,
     dialogue: Dialogue,
+    /// The images of the next message.
+    images: Vec<ImagePatches>,
+    /// Whether the model was planned with images.
+    has_images: bool,
     entries: EntryReader,
     /// The files that this chat has written or read.
     files: SavedFiles,
@@ -241,6 +256,12 @@ impl ChatLoop<'_> {
             ChatCommand::Set(None) => self.replier.settings(),
             ChatCommand::Set(Some(text)) => self.replier.set(&text)?,
             ChatCommand::Show => self.replier.described(&self.dialogue)?,
+            ChatCommand::Image(path) => self.add_image(Path::new(&path))?,
+            ChatCommand::Save(_) if !self.dialogue.images().is_empty() => {
+                return Err(Error::call(
+                    "a conversation with images cannot be saved; /undo removes a message",
+                ));
+            }
             ChatCommand::Save(path) => {
                 self.files.save(&self.dialogue, Path::new(&path))?;
                 format!("saved {}", self.size())
@@ -257,8 +278,22 @@ impl ChatLoop<'_> {
     /// Replaces the conversation.
     fn begin(&mut self, dialogue: Dialogue) {
         self.dialogue = dialogue;
+        self.images.clear();
         self.last = None;
         self.is_cut = false;
+    }
+
+    /// Adds the image of a file to the next message.
+    fn add_image(&mut self, path: &Path) -> Result<String> {
+        let model = self.replier.session.model();
+        model.image_format()?;
+        if !self.has_images {
+            return Err(Error::call(
+                "the model was loaded without its image tower: -v says why, or omit --no-images",
+            ));
+        }
+        self.images.push(images::patches(model, path, self.replier.show)?);
+        Ok(format!("the next message has {}", counted(self.images.len(), "image")))
     }
 
     fn size(&self) -> String {
@@ -278,8 +313,9 @@ impl ChatLoop<'_> {
     /// kept.
     fn turn(&mut self, text: &str) -> Result<()> {
         let mut dialogue = self.dialogue.clone();
-        dialogue.ask(text);
+        dialogue.ask(text, self.images.clone());
         let reply = self.replier.reply(&dialogue, 0)?;
+        self.images.clear();
         self.keep(dialogue, reply);
         Ok(())
     }

@@ -69,7 +69,12 @@ fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
     let (bar, mut done, mut prompts) = (bar(&args.device), 0, Vec::new());
     let mut used = run.bound.all_followed();
     for prompt in &run.golden.prompts {
-        prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound, &mut used)?);
+        let mut rows = match &mut run.tower {
+            None => Vec::new(),
+            Some(tower) => tower.diagnose(prompt, &mut used)?,
+        };
+        rows.extend(diagnose(&mut run.engine, prompt, layers, &run.bound, &mut used)?);
+        prompts.push(rows);
         done += prompt.tokens.len() as u64;
         bar.set(done, total);
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use girih::tools::FreeMemory;
-use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
+use girih::{
+    Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal, RunOptions, TowerPlan,
+};
 use girih_file::{ContainerKind, quote};
 use girih_graph::{BLOCK_POSITIONS, StateGroup, StateKind};
 use girih_model::arch::{schema, shipped_text};
@@ -70,6 +72,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let support = TextSupport::of(&model, args.source.as_deref())?;
     let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
+    let tower = model.files().may_have_tower().then(|| tower_sentence(&model, plan.options()));
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -87,6 +90,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "activations": activations,
             "machine_default": machine_default,
             "refusals": refusals,
+            "image_tower": tower,
             "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
             "memory": report::memory_json(&needed, free),
@@ -97,6 +101,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Ok(ended);
     }
     print_facts(model)?;
+    if let Some(sentence) = &tower {
+        print_line!("{sentence}")?;
+    }
     for key in model.ignored_keys() {
         print_line!("ignored key: {}", quote(key))?;
     }
@@ -118,6 +125,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// What the image tower of a model reads and takes, or why it cannot run.
+fn tower_sentence(model: &Model, options: &RunOptions) -> String {
+    let plan = match TowerPlan::new(model, options) {
+        Ok(plan) => plan,
+        Err(error) => return format!("image tower: {error}"),
+    };
+    let (facts, layers) = (plan.facts(), plan.files().facts.layers.len());
+    let (side, patch, rows) = (facts.image, facts.patch, facts.rows());
+    let memory = bytes(plan.memory().total());
+    match plan.refusals().first() {
+        Some(refusal) => format!("image tower: refused: {}: {}", refusal.node, refusal.reason),
+        None => format!(
+            "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens an image; memory {memory} \
+             with the first image"
+        ),
+    }
 }
 
 /// Prints what an assistant is: how it runs depends on the model that it drafts for.

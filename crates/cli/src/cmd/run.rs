@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use girih::{
-    BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, MemoryPlan, Model, TextOrigin, Tool, ToolChoice,
+    BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, ImagePatches, MemoryPlan, Model, TextOrigin, Tool,
+    ToolChoice,
 };
 use girih_file::shorten;
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use crate::args::{ArchArgs, DeviceArgs, GrammarArgs, ModelArgs, PromptCacheArgs,
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
+use crate::images;
 use crate::input::{
     is_json_text, json_text, missing, piped_text, standard_input, text_of_file, without_line_end,
 };
@@ -27,7 +29,7 @@ use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
 use crate::report::{self, memory_json, message_json, reply_json, summary};
-use crate::request::{TokenizedPrompt, check_sampling, request};
+use crate::request::{TokenizedPrompt, check_sampling, request, user_message};
 use crate::typed_options::TypedOptions;
 
 #[derive(Debug, clap::Args)]
@@ -42,6 +44,9 @@ pub struct Args {
     /// Read the prompt from a file.
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
+    /// Image that the message is about: PNG, JPEG, WebP, GIF or BMP; of several, given once for each in order.
+    #[arg(long, value_name = "FILE", conflicts_with = "raw")]
+    image: Vec<PathBuf>,
     /// Continue the prompt as it is, without the model's chat template.
     #[arg(long)]
     raw: bool,
@@ -94,6 +99,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.detail(loading::generation_note(generation));
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let patches: Result<Vec<_>> = args.image.iter().map(|path| images::patches(&model, path, show)).collect();
+    let patches = patches?;
+    let options = if patches.is_empty() { options } else { images::options(&model, options)? };
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
     let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
     let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});
@@ -104,7 +112,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // The prompt is converted and checked while the weights are read.
     let begun = Instant::now();
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
-    let ready = tokenized(args, &model, &prompt, is_chat)?;
+    let ready = tokenized(args, &model, &prompt, is_chat, patches)?;
     let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
     let request = request(ready.clone(), &args.sampling, &model, context).tool_choice(choice);
     let request = args.adapters.of_request(request);
@@ -181,8 +189,13 @@ fn prompt(args: &Args) -> Result<Option<String>> {
 fn opens_chat(args: &Args) -> bool {
     let GrammarArgs { schema, json_object, regex, grammar } = &args.grammar;
     let has_grammar = schema.is_some() || *json_object || regex.is_some() || grammar.is_some();
-    let is_for_one_reply =
-        args.raw || args.special || args.json || args.jsonl || args.tools.is_some() || has_grammar;
+    let is_for_one_reply = args.raw
+        || args.special
+        || args.json
+        || args.jsonl
+        || args.tools.is_some()
+        || has_grammar
+        || !args.image.is_empty();
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 
@@ -197,13 +210,25 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         draft: args.draft.clone(),
         prompts: args.prompts.clone(),
         sampling: args.sampling.clone(),
+        no_images: false,
         jsonl: false,
     }
 }
 
 /// The tokens of the prompt: as a message in the model's chat template, or as it is.
-fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<TokenizedPrompt> {
+fn tokenized(
+    args: &Args,
+    model: &Model,
+    prompt: &str,
+    is_chat: bool,
+    images: Vec<ImagePatches>,
+) -> Result<TokenizedPrompt> {
     if !is_chat {
+        if !images.is_empty() {
+            return Err(Error::call(
+                "--image needs a chat template, and the model has none; add --chat-template FILE",
+            ));
+        }
         if let Some(option) = args.typed.first(&ConversationArgs::OF_TEMPLATES) {
             let reason = if args.raw { "--raw uses none" } else { "the model has none" };
             return Err(Error::call(format!(
@@ -225,7 +250,9 @@ fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<
         Some(text) => conversation.system(text),
         None => conversation,
     };
-    TokenizedPrompt::of_conversation(model, &conversation.user(prompt))
+    let mut conversation = conversation;
+    conversation.messages.push(user_message(prompt, images.len()));
+    TokenizedPrompt::of_conversation(model, &conversation, images)
 }
 
 /// The tools of a list in a file, or of the list itself.

@@ -27,6 +27,7 @@ use crate::config_file;
 use crate::confinement::{self, ServerReads, UsualOptions};
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
+use crate::images;
 use crate::loading;
 use crate::model_folder::{FolderModel, OPTIONS_FILE};
 use crate::model_name;
@@ -91,6 +92,9 @@ pub struct Args {
     /// Maximum number of replies of one API key that run or wait.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     replies_per_key: u32,
+    /// Serve no images: image towers are neither planned nor loaded.
+    #[arg(long)]
+    no_images: bool,
     /// Memory budget of all loaded models; unused ones are unloaded for a requested one [default: what is
     /// free at the start].
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
@@ -363,7 +367,12 @@ fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) ->
     let run_options = if is_encoder {
         options // an encoder drafts nothing
     } else {
-        let plan = args.draft.plan(&open, options, &args.arch, &args.typed, args.device.show.show())?;
+        let show = args.device.show.show();
+        let plan = |options| args.draft.plan(&open, options, &args.arch, &args.typed, show);
+        let plan = match args.no_images {
+            true => plan(options)?,
+            false => images::plan_if_possible(&open, options, show, plan)?,
+        };
         if let Some(sentence) = plan.machine_default() {
             args.device.show.show().detail(format!("{name}: {sentence}"));
         }

@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use girih::engine::Encoder;
+use girih::engine::{Encoder, Tower};
 use girih::graph::Pooling;
-use girih::{Drafts, Engine, Model, Plan, RunOptions};
+use girih::{Drafts, Engine, Model, Plan, RunOptions, TowerPlan};
 use girih_file::ContainerKind;
 use girih_measure::{
-    Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
-    Golden, GoldenPrecision, GoldenSizes, LayerRow, MtpGolden, MtpVerdict, PromptVerdict, verify as gate,
-    verify_encoder, verify_mtp,
+    BoundUse, Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound,
+    FailedStep, Golden, GoldenPrecision, GoldenPrompt, GoldenSizes, IMAGE_ROWS, ImageSizes, LayerRow,
+    MtpGolden, MtpVerdict, PromptVerdict, TowerBound, diagnose_image, verify as gate, verify_encoder,
+    verify_mtp,
 };
+use girih_model::arch::TowerFacts;
 use girih_model::{AssistantFiles, ModelLimits};
 use serde_json::json;
 
@@ -83,6 +85,46 @@ pub struct GoldenRun {
     pub bound: ErrorBound,
     /// The precision of activations in matmuls.
     pub activations: String,
+    /// The image tower, if the golden has images.
+    pub tower: Option<TowerRun>,
+}
+
+/// A loaded image tower.
+pub struct TowerRun {
+    tower: Tower,
+    facts: TowerFacts,
+    bound: TowerBound,
+}
+
+impl TowerRun {
+    fn of(model: &Model, options: &RunOptions, device: &DeviceArgs, against: Against) -> Result<TowerRun> {
+        let plan = TowerPlan::new(model, options)?;
+        let weights = &plan.files().weights;
+        let same_weights = weights.container().kind() == ContainerKind::Safetensors;
+        let numbers = |name: &str| weights.numbers(name);
+        let [first, second] = plan.graphs();
+        let [of_first, of_second] = plan.numerics();
+        let bound =
+            |graph, numerics| ErrorBound::new(against.precision(), graph, numerics, same_weights, numbers);
+        let bound = TowerBound::new(bound(first, &of_first)?, bound(second, &of_second)?);
+        let facts = plan.facts().clone();
+        let (bar, watch) = loading::watch(device.show.show());
+        let tower = plan.load(watch)?;
+        bar.finish_and_clear();
+        Ok(TowerRun { tower, facts, bound })
+    }
+
+    /// Compares the images of a prompt. Adds to `used` how the bound was found.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn diagnose(&mut self, prompt: &GoldenPrompt, used: &mut BoundUse) -> Result<Vec<LayerRow>> {
+        let mut rows = Vec::new();
+        for image in &prompt.images {
+            rows.extend(diagnose_image(&mut self.tower, image, &self.facts, &self.bound, used)?);
+        }
+        Ok(rows)
+    }
 }
 
 impl GoldenRun {
@@ -94,11 +136,18 @@ impl GoldenRun {
         let golden = Golden::read(golden, against.precision(), &sizes(&model));
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let options = loading::options_for_measuring(device)?;
-        let plan = model.plan(RunOptions { output_rows: OUTPUT_ROWS, ..options })?;
+        let tower = match golden.image_rows() {
+            None => None,
+            Some(_) => Some(TowerRun::of(&model, &options, device, against)?),
+        };
+        // A step has the rows of an image, which read each other.
+        let output_rows = golden.image_rows().map_or(OUTPUT_ROWS, |rows| rows.max(OUTPUT_ROWS));
+        let given_rows = tower.is_some();
+        let plan = model.plan(RunOptions { output_rows, given_rows, ..options })?;
         let activations = plan.numerics().name();
         let bound = bound(&model, against, &plan)?;
         let engine = loading::engine(plan, device.show.show())?;
-        Ok(GoldenRun { model, engine, golden, bound, activations })
+        Ok(GoldenRun { model, engine, golden, bound, activations, tower })
     }
 }
 
@@ -156,7 +205,21 @@ pub fn bar(device: &DeviceArgs) -> Bar {
 /// The sizes that a golden of this model has.
 fn sizes(model: &Model) -> GoldenSizes {
     let facts = &model.files().facts;
-    GoldenSizes { layers: facts.layers.len(), width: facts.sizes.width, vocabulary: facts.sizes.vocabulary }
+    let image = model.files().may_have_tower().then(|| model.tower_files().ok()).flatten();
+    let image = image.map(|tower| ImageSizes {
+        channels: tower.tower.channels,
+        side: tower.tower.image,
+        rows: tower.tower.rows(),
+        layers: tower.facts.layers.len(),
+        width: tower.facts.sizes.width,
+        patches: tower.tower.patches(),
+    });
+    GoldenSizes {
+        layers: facts.layers.len(),
+        width: facts.sizes.width,
+        vocabulary: facts.sizes.vocabulary,
+        image,
+    }
 }
 
 /// The error bound of a model as it is planned.
@@ -191,8 +254,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
     let bar = bar(&args.device);
-    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
+    let mut verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
     bar.finish_and_clear();
+    let mut images = Vec::new();
+    for (index, prompt) in run.golden.prompts.iter().enumerate() {
+        let Some(tower) = &mut run.tower else { break };
+        let rows = tower.diagnose(prompt, &mut verdict.bound)?;
+        verdict.passed &= rows.iter().all(LayerRow::within);
+        images.push((index, rows));
+    }
     if args.json {
         print_json(&json!({
             "passed": verdict.passed,
@@ -201,10 +271,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "activations": run.activations,
             "bound": verdict.bound,
             "prompts": verdict.prompts,
+            "images": images,
         }))?;
     } else {
         for prompt in &verdict.prompts {
             print_line!("{}", sentence(prompt))?;
+        }
+        for (index, rows) in &images {
+            let first = rows.iter().find(|row| !row.within());
+            let worst =
+                rows.iter().filter(|row| row.layer == IMAGE_ROWS).map(|row| row.max_abs).fold(0.0, f64::max);
+            print_line!("images of prompt {index}: rows within {worst:.2e}{}", out_of_bound(first))?;
         }
         print_line!("bound: {}", verdict.bound)?;
         print_line!("activations in {}", run.activations)?;

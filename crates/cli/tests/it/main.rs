@@ -9,6 +9,7 @@ mod encoders;
 mod first_run;
 mod help;
 mod hub;
+mod images;
 mod interrupted;
 mod launch;
 mod little_memory;

@@ -749,11 +749,41 @@ fn a_golden_that_is_not_finite_is_refused() {
 
 /// The bug: the images were ignored, and the embeddings of their tokens were out of bound.
 #[test]
-fn a_golden_of_prompts_with_images_is_refused() {
+fn a_golden_of_prompts_with_images_is_refused_by_a_model_of_text() {
+    let Some(data) = data() else { return };
+    let [text, vision] = ["gemma3_text", "gemma3_vision"].map(|name| data.join("fixtures").join(name));
+    compare("verify", name(&text), &vision.join("golden.safetensors"))
+        .fails(2, "tensor 'p0.pixel_values' holds images, which this model does not read");
+}
+
+#[test]
+fn images_pass_in_both_precisions_with_every_isa() {
     let Some(data) = data() else { return };
     let folder = data.join("fixtures/gemma3_vision");
-    compare("verify", name(&folder), &folder.join("golden.safetensors"))
-        .fails(2, "tensor 'p0.pixel_values' holds images, which girih does not read");
+    let golden = folder.join("golden.safetensors");
+    for config in ["config.json", "config.v5.json"] {
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    for against in ["f32", "bf16"] {
+        for table in tables() {
+            let more = ["--isa", table.name, "--against", against];
+            agrees("verify", name(&folder), &golden, &more, "f32");
+        }
+        let more = ["--backend", "interpreter", "--against", against, "--chunk", "5"];
+        agrees("verify", name(&folder), &golden, &more, "f32");
+    }
+    let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+    assert!(diagnosis.contains("tower.rows") && diagnosis.contains("every op\n"), "{diagnosis}");
+    // Another norm of the tower is found there, and not in the text model.
+    let tensor = "vision_tower.vision_model.encoder.layers.1.layer_norm2.weight";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let other = Folder::of(&folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let ended = compare("verify", other.name(), &golden).end();
+    assert_eq!(ended.code, 1, "{}", ended.stdout);
+    assert!(ended.stdout.contains("images of prompt 0: rows within"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("tower.rows is out of bound"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
 }
 
 /// The bug: a golden whose step 0 had its second or fifth choice passed.

@@ -8,6 +8,7 @@ mod equal_bytes;
 mod forced_calls;
 mod given;
 mod hooks;
+mod images;
 mod kv_range;
 mod model_pool;
 mod mtp;

@@ -10,6 +10,7 @@ use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
 use super::streams_facts::StreamsFacts;
+use super::tower_facts::TowerFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +38,9 @@ pub struct Facts {
     /// The model that it drafts for, if it is an assistant.
     #[serde(flatten)]
     pub assistant: Option<AssistantFacts>,
+    /// What it reads and makes, if it is an image tower.
+    #[serde(flatten)]
+    pub tower: Option<TowerFacts>,
 }
 
 /// What an assistant needs of the model that it drafts for.
@@ -59,7 +63,7 @@ impl Facts {
 pub struct ModelSizes {
     /// The hidden size.
     pub width: usize,
-    /// The number of rows of the embedding table.
+    /// The number of rows of the embedding table; 0 for an image tower, which has none.
     pub vocabulary: usize,
     /// The number of positions that the model was trained for.
     pub context: usize,

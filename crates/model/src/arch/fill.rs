@@ -45,10 +45,15 @@ pub(crate) fn fill(
     limits: &ModelLimits,
 ) -> Result<Facts> {
     let fill = Fill { arch, config, layers: kinds.len(), kinds, stored, limits };
-    let sizes = ModelSizes {
-        width: fill.size("sizes.width", &arch.sizes.width)?,
-        vocabulary: fill.vocabulary()?,
-        context: fill.size("sizes.context", &arch.sizes.context)?,
+    let width = fill.size("sizes.width", &arch.sizes.width)?;
+    let tower = fill.tower()?;
+    let sizes = match &tower {
+        Some(tower) => ModelSizes { width, vocabulary: 0, context: tower.patches() },
+        None => ModelSizes {
+            width,
+            vocabulary: fill.vocabulary()?,
+            context: fill.size("sizes.context", &arch.sizes.context)?,
+        },
     };
     let filled = kinds.iter().enumerate().map(|(index, kind)| fill.layer(arch.layer(kind)?, kind, index));
     let mut filled = filled.collect::<Result<Vec<LayerFacts>>>()?;
@@ -65,6 +70,7 @@ pub(crate) fn fill(
         pooling: fill.pooling()?,
         streams: fill.streams()?,
         assistant: fill.assistant()?,
+        tower,
     })
 }
 
@@ -208,7 +214,7 @@ impl Fill<'_> {
     }
 
     /// What a norm with vectors of these names computes. It has a weight unless its description has none.
-    fn norm(&self, norms: &NormsSchema, weight: &str, bias: &str) -> Result<NormFacts> {
+    pub(super) fn norm(&self, norms: &NormsSchema, weight: &str, bias: &str) -> Result<NormFacts> {
         let epsilon = self.epsilon(&norms.epsilon)?;
         let has_weight = self.stored.has(weight);
         if !has_weight && self.arch.has_weight(weight) {

@@ -19,8 +19,8 @@ use super::value::brief;
 /// The maximum number of keys that an error names.
 const KEYS_NAMED: usize = 5;
 
-/// The object of `config.json` that has the keys of a language model in one of several parts.
-const TEXT_PART: &str = "text_config.";
+/// The objects of `config.json` that have the keys of a language model and of an image tower in one of several parts.
+const PARTS: [&str; 2] = ["text_config.", "vision_config."];
 
 /// The key of the name by which transformers chooses the code of a model's text part.
 pub(super) const TEXT_MODEL_TYPE: &str = "text_config.model_type";
@@ -247,7 +247,8 @@ impl KeyCheck<'_> {
         let shared = &self.shared.hf;
         let entry = self.arch.harmless.get(path).or_else(|| self.arch.harmless.get(&of_any_layer(path)));
         let entry = entry.or_else(|| shared.get(path));
-        let entry = entry.or_else(|| shared.get(path.strip_prefix(TEXT_PART)?));
+        let of_part = || PARTS.iter().find_map(|part| path.strip_prefix(part));
+        let entry = entry.or_else(|| shared.get(of_part()?));
         entry.is_some_and(|entry| entry.is.contain(value))
     }
 

@@ -120,8 +120,8 @@ impl Arch {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
         ];
-        for (name, field, of) in of_model.into_iter().chain(of_layers(&self.layers)).chain(self.of_results())
-        {
+        let of_model = of_model.into_iter().chain(of_layers(&self.layers));
+        for (name, field, of) in of_model.chain(self.of_results()).chain(self.of_tower()) {
             add(&mut list, name, field, FactSource::Model(of), "");
         }
         for (kind, layer) in &self.layer {
@@ -145,6 +145,40 @@ impl Arch {
             }
         }
         list
+    }
+
+    /// The parameters of an image tower.
+    fn of_tower(&self) -> [OfModel<'_>; 10] {
+        let tower = self.tower.as_ref();
+        let projector = tower.map(|tower| &tower.projector);
+        let prompt = tower.map(|tower| &tower.prompt);
+        [
+            ("tower.image", tower.map(|tower| &tower.image), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.image))
+            }),
+            ("tower.patch", tower.map(|tower| &tower.patch), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.patch))
+            }),
+            ("tower.channels", tower.map(|tower| &tower.channels), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.channels))
+            }),
+            ("tower.projector.tokens", projector.map(|projector| &projector.tokens), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.rows()))
+            }),
+            ("tower.projector.cell", projector.map(|projector| &projector.cell), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.projector.cell))
+            }),
+            ("tower.projector.width", projector.map(|projector| &projector.width), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.projector.width))
+            }),
+            ("tower.projector.epsilon", projector.map(|projector| &projector.epsilon), |facts| {
+                Some(FactValue::Number(facts.tower.as_ref()?.projector.norm.epsilon))
+            }),
+            // They are ids of the text model's tokens.
+            ("tower.prompt.begin", prompt.map(|prompt| &prompt.begin), |_| None),
+            ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
+            ("tower.prompt.end", prompt.map(|prompt| &prompt.end), |_| None),
+        ]
     }
 
     /// The parameters of the head, of pooling and of residual streams.

@@ -27,6 +27,7 @@ pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema,
 pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
+pub use super::tower_schema::{CellRule, ImagePromptSchema, ImageTexts, ProjectorSchema, TowerSchema};
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, LayersPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
@@ -68,6 +69,10 @@ pub struct Arch {
     pub assistant: Option<AssistantSchema>,
     /// The residual streams of models that have several.
     pub streams: Option<StreamsSchema>,
+    /// What the model reads and makes, if it is an image tower.
+    pub tower: Option<TowerSchema>,
+    /// The name of the shipped description of the tower that makes rows of images for the model.
+    pub image_tower: Option<String>,
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,

@@ -221,7 +221,8 @@ impl Weight {
                 | Relayout::Transposed
                 | Relayout::NegativeExp
                 | Relayout::Conv1d
-                | Relayout::Flat,
+                | Relayout::Flat
+                | Relayout::FlatRows,
             ) => false,
         };
         let of_rows = match part {
@@ -267,6 +268,9 @@ pub enum Relayout {
     Conv1d,
     /// Makes a vector of all values, in their order.
     Flat,
+    /// Makes a row of all values of each of the outermost slices, in their order, for convolutions that read each value
+    /// once.
+    FlatRows,
 }
 
 /// Tensors that girih does not use.

@@ -13,6 +13,7 @@ mod indexer;
 mod mixer;
 mod ssm;
 mod streams;
+mod tower;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,9 @@ use crate::arch::{
 };
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
+
+pub(crate) use tower::tower_graph;
+pub use tower::{TOWER_HIDDEN, TOWER_ROWS};
 
 /// The name of the output of layer `index`; the input of layer 0 is `embed`.
 pub fn layer_output(index: usize) -> String {
@@ -227,7 +231,16 @@ impl<'a> Assembly<'a> {
                 }
             }
         }
-        let out = self.output(x, output)?;
+        let out = match &self.facts.tower {
+            Some(tower) => self.tower_hidden(x, tower)?,
+            None => self.output(x, output)?,
+        };
+        self.check_adapted(output)?;
+        self.finish(out)
+    }
+
+    /// Checks that every weight that an adapter changes is that of a linear part of the graph.
+    fn check_adapted(&self, output: OutputKind) -> Result<()> {
         let head = (output == OutputKind::Hidden).then_some("head");
         // A graph may have the first layers only.
         let layer = |name: &str| name.strip_prefix("layers.")?.split('.').next()?.parse::<usize>().ok();
@@ -240,6 +253,11 @@ impl<'a> Assembly<'a> {
                 format!("an adapter changes '{name}.weight', which girih cannot adapt in this architecture");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
+        Ok(())
+    }
+
+    /// The graph with this output.
+    fn finish(self, out: ValueId) -> Result<Graph> {
         let graph = self.graph.finish(out);
         // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
         match faults(&graph).first() {

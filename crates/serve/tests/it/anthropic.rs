@@ -230,7 +230,10 @@ fn wrong_parameters_are_refused_by_name() {
     expect(json!({"temperature": -1}), "temperature");
     expect(json!({"tool_choice": {"type": "any"}}), "there are no tools");
     expect(json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}), "tools");
-    expect(json!({"system": [{"type": "image"}]}), "system[0] has the type \"image\"");
+    expect(json!({"system": [{"type": "document"}]}), "system[0] has the type \"document\"");
+    let image =
+        json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
+    expect(json!({"system": [image]}), "system[0] must be of the type text");
     expect(json!({"stop_sequences": vec!["a"; 17]}), "17");
     expect(json!({"thinking": {"type": "enabled", "display": "omitted"}}), "thinking");
     expect(json!({"messages": [{"role": "tool", "content": "a"}]}), "messages");

@@ -111,7 +111,7 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"tool_choice": "required"})), "invalid_value tool_choice");
     assert_eq!(of(json!({"think": true, "enable_thinking": false})), "invalid_value enable_thinking");
     assert_eq!(of(json!({"chat_template_kwargs": {"tools": 1}})), "invalid_value chat_template_kwargs");
-    let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
+    let image = json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]);
     assert_eq!(
         of(json!({"messages": [{"role": "user", "content": image}]})),
         "unsupported_parameter messages[0].content[0]"

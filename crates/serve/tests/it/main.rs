@@ -18,6 +18,7 @@ mod engine_faults;
 mod equal_bytes;
 mod functions;
 mod guarded_server;
+mod images;
 mod infill;
 mod keys_of_routes;
 mod leaving;

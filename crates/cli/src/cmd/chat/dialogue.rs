@@ -1,10 +1,12 @@
 //! The messages of a chat: a system message, then messages of the user and replies.
 
-use girih::{ReplyMessage, ToolCall};
+use girih::{ImagePatches, ReplyMessage, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use girih_file::{quote, shorten};
+
+use crate::request::user_message;
 
 /// The maximum number of messages that are loaded.
 const MAX_MESSAGES: usize = 100_000;
@@ -13,6 +15,8 @@ const MAX_MESSAGES: usize = 100_000;
 #[derive(Clone, Debug, Default)]
 pub struct Dialogue {
     messages: Vec<Value>,
+    /// The images of all messages, in order.
+    images: Vec<ImagePatches>,
 }
 
 /// A saved conversation.
@@ -36,7 +40,7 @@ impl Dialogue {
     /// A new conversation.
     pub fn new(system: Option<&str>) -> Dialogue {
         let messages = system.map(|text| json!({"role": "system", "content": text}));
-        Dialogue { messages: messages.into_iter().collect() }
+        Dialogue { messages: messages.into_iter().collect(), images: Vec::new() }
     }
 
     /// All messages, as a chat template takes them.
@@ -50,9 +54,15 @@ impl Dialogue {
         first["content"].as_str()
     }
 
-    /// Adds a message of the user.
-    pub fn ask(&mut self, text: &str) {
-        self.messages.push(json!({"role": "user", "content": text}));
+    /// The images of all messages, in order.
+    pub fn images(&self) -> &[ImagePatches] {
+        &self.images
+    }
+
+    /// Adds a message of the user, with images before its text.
+    pub fn ask(&mut self, text: &str, images: Vec<ImagePatches>) {
+        self.messages.push(user_message(text, images.len()));
+        self.images.extend(images);
     }
 
     /// Adds a reply: its content, and its calls of tools but those whose arguments are no JSON object,
@@ -66,15 +76,20 @@ impl Dialogue {
     /// Removes the last message of the user and what follows it; returns its text.
     pub fn undo(&mut self) -> Option<String> {
         let question = self.messages.iter().rposition(|message| message["role"] == "user")?;
-        let text = self.messages[question]["content"].as_str().unwrap_or_default().to_owned();
+        let (text, images) = match &self.messages[question]["content"] {
+            Value::Array(parts) => (parts.last().map_or(&Value::Null, |part| &part["text"]), parts.len() - 1),
+            content => (content, 0),
+        };
+        let text = text.as_str().unwrap_or_default().to_owned();
         self.messages.truncate(question);
+        self.images.truncate(self.images.len() - images);
         Some(text)
     }
 
     /// The conversation up to the last message of the user, for another reply to it.
     pub fn up_to_question(&self) -> Option<Dialogue> {
         let question = self.messages.iter().rposition(|message| message["role"] == "user")?;
-        Some(Dialogue { messages: self.messages[..=question].to_vec() })
+        Some(Dialogue { messages: self.messages[..=question].to_vec(), images: self.images.clone() })
     }
 
     /// The conversation as the text of a file.
@@ -103,7 +118,8 @@ impl Dialogue {
                 ));
             }
         }
-        Ok(Dialogue { messages: saved.messages.into_iter().map(|message| json!(message)).collect() })
+        let messages = saved.messages.into_iter().map(|message| json!(message)).collect();
+        Ok(Dialogue { messages, images: Vec::new() })
     }
 }
 
@@ -122,7 +138,7 @@ mod tests {
     #[test]
     fn a_saved_conversation_is_the_same_when_it_is_loaded() {
         let mut dialogue = Dialogue::new(Some("Be brief."));
-        dialogue.ask("Why?\n\u{1b}");
+        dialogue.ask("Why?\n\u{1b}", Vec::new());
         let call = |arguments: &str| ToolCall {
             id: "1".into(),
             name: "f".into(),
@@ -140,6 +156,19 @@ mod tests {
         assert_eq!(dialogue.up_to_question().map(|dialogue| dialogue.messages().len()), Some(2));
         assert_eq!(dialogue.undo().as_deref(), Some("Why?\n\u{1b}"));
         assert_eq!((dialogue.undo(), dialogue.messages().len()), (None, 1));
+    }
+
+    #[test]
+    fn a_removed_message_takes_its_images_with_it() {
+        let image = |value| ImagePatches::new(vec![value]);
+        let mut dialogue = Dialogue::new(None);
+        dialogue.ask("one", vec![image(1.0)]);
+        dialogue.ask("two", vec![image(2.0), image(3.0)]);
+        let parts = json!([{"type": "image"}, {"type": "image"}, {"type": "text", "text": "two"}]);
+        assert_eq!(dialogue.messages()[1]["content"], parts);
+        assert_eq!(dialogue.undo().as_deref(), Some("two"));
+        assert_eq!((dialogue.messages().len(), dialogue.images()[0].values()), (1, &[1.0][..]));
+        assert_eq!(dialogue.images().len(), 1);
     }
 
     #[test]

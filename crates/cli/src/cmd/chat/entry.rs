@@ -10,6 +10,7 @@ const FENCE: &str = "\"\"\"";
 /// The commands, in the order of the help.
 pub const HELP: &str = "\"\"\"            open a message of several lines; the next \"\"\" closes it
 /system TEXT   set the system message and start a new conversation; without TEXT, show it
+/image FILE    add an image to the next message; several are added in order
 /clear         start a new conversation
 /undo          remove the last message and its reply
 /regen         generate the last reply again, with another seed
@@ -24,8 +25,9 @@ pub const HELP: &str = "\"\"\"            open a message of several lines; the n
 /bye           leave (also /quit, /exit, Ctrl-D, or Ctrl-C twice on an empty line); Ctrl-C stops a reply";
 
 /// The names of the commands.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "/system",
+    "/image",
     "/clear",
     "/undo",
     "/regen",
@@ -69,6 +71,7 @@ pub enum ChatCommand {
     Truncate,
     Set(Option<String>),
     Show,
+    Image(String),
     Save(String),
     Load(String),
     Stats,
@@ -142,6 +145,7 @@ fn entry(line: &str) -> Result<Option<Entry>> {
     let command = match name {
         "/system" => ChatCommand::System((!rest.is_empty()).then(|| rest.to_owned())),
         "/set" => ChatCommand::Set((!rest.is_empty()).then(|| rest.to_owned())),
+        "/image" => file(ChatCommand::Image)?,
         "/save" => file(ChatCommand::Save)?,
         "/load" => file(ChatCommand::Load)?,
         _ if !rest.is_empty() && NAMES.contains(&name) => {

@@ -79,7 +79,7 @@ impl Replier {
     fn prompt(&self, dialogue: &Dialogue) -> Result<TokenizedPrompt> {
         let (messages, variables) = (dialogue.messages().to_vec(), self.variables.clone());
         let conversation = Conversation { messages, variables, ..Conversation::new() };
-        TokenizedPrompt::of_conversation(self.session.model(), &conversation)
+        TokenizedPrompt::of_conversation(self.session.model(), &conversation, dialogue.images().to_vec())
     }
 
     fn generate(&mut self, prompt: TokenizedPrompt, more_seed: u64) -> Result<FinishedReply> {

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::call_input::CallInput;
 use crate::error::ApiError;
+use crate::images::{content as template_content, image_part, text_part};
 use crate::json_body::{from_json_object, read_value};
 use crate::parameters::ParameterNotes;
 use crate::thinking::set_thinking;
@@ -77,6 +78,11 @@ pub enum InputBlock {
         cache_control: Option<Value>,
         citations: Option<Value>,
     },
+    /// An image, in a message of the user.
+    Image {
+        source: ImageSource,
+        cache_control: Option<Value>,
+    },
     /// Thinking of the assistant.
     Thinking {
         thinking: String,
@@ -97,6 +103,21 @@ pub enum InputBlock {
         content: Option<AnthropicText>,
         is_error: Option<bool>,
         cache_control: Option<Value>,
+    },
+}
+
+/// Where an image comes from. Its format is told by its bytes.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs)] // Anthropic's words
+pub enum ImageSource {
+    Base64 {
+        media_type: Option<String>,
+        data: String,
+    },
+    /// Refused: the server fetches nothing.
+    Url {
+        url: String,
     },
 }
 
@@ -180,7 +201,7 @@ fn texts(param: &str, blocks: &[Value]) -> Result<Vec<String>, ApiError> {
 }
 
 fn read_block(param: &str, block: &Value) -> Result<InputBlock, ApiError> {
-    const KNOWN: [&str; 4] = ["text", "thinking", "tool_use", "tool_result"];
+    const KNOWN: [&str; 5] = ["text", "image", "thinking", "tool_use", "tool_result"];
     if let Some(kind) = block.get("type").and_then(Value::as_str).filter(|kind| !KNOWN.contains(kind)) {
         let kind: String = kind.chars().take(50).collect();
         let message =
@@ -222,19 +243,28 @@ impl TemplateWriter {
         Ok(())
     }
 
-    fn push(&mut self, role: &str, content: String) {
+    fn push(&mut self, role: &str, content: impl Into<Value>) {
+        let content = content.into();
         self.messages.push(json!({"role": role, "content": content}));
     }
 
     fn add_user(&mut self, param: &str, blocks: &[Value]) -> Result<(), ApiError> {
-        let mut texts: Vec<String> = Vec::new();
+        let mut parts: Vec<Value> = Vec::new();
         for (number, block) in blocks.iter().enumerate() {
             let param = format!("{param}[{number}]");
             match read_block(&param, block)? {
-                InputBlock::Text { text, .. } => texts.push(text),
+                InputBlock::Text { text, .. } => parts.push(text_part(&text)),
+                InputBlock::Image { source: ImageSource::Base64 { data, .. }, .. } => {
+                    parts.push(image_part(&param, &data));
+                }
+                InputBlock::Image { source: ImageSource::Url { .. }, .. } => {
+                    let message =
+                        format!("{param} is an image to fetch, which girih does not do; send it as base64");
+                    return Err(ApiError::unsupported(param, message));
+                }
                 InputBlock::ToolResult { tool_use_id, content, .. } => {
-                    if !texts.is_empty() {
-                        self.push("user", std::mem::take(&mut texts).join("\n"));
+                    if !parts.is_empty() {
+                        self.push("user", template_content(std::mem::take(&mut parts)));
                     }
                     let content = content.map(|content| content.text(&format!("{param}.content")));
                     self.add_result(&param, tool_use_id, content.transpose()?.unwrap_or_default())?;
@@ -242,8 +272,8 @@ impl TemplateWriter {
                 _ => return Err(misplaced(&param, "the assistant")),
             }
         }
-        if !texts.is_empty() {
-            self.push("user", texts.join("\n"));
+        if !parts.is_empty() {
+            self.push("user", template_content(parts));
         } else if blocks.is_empty() {
             return Err(ApiError::invalid(param, format!("{param} has no blocks; give at least one")));
         }
@@ -272,7 +302,9 @@ impl TemplateWriter {
                     all.calls.push(json!({"type": "function", "id": id, "function": function}));
                     self.called.insert(id, name);
                 }
-                InputBlock::ToolResult { .. } => return Err(misplaced(&param, "the user")),
+                InputBlock::Image { .. } | InputBlock::ToolResult { .. } => {
+                    return Err(misplaced(&param, "the user"));
+                }
             }
         }
         let mut message = json!({"role": "assistant", "content": all.text});
@@ -291,7 +323,7 @@ fn misplaced(param: &str, role: &str) -> ApiError {
     ApiError::invalid(param, format!("{param} is of a type that only messages of {role} have"))
 }
 
-from_json_object!(InputMessage, TextBlock, InputBlock);
+from_json_object!(InputMessage, TextBlock, InputBlock, ImageSource);
 
 #[cfg(test)]
 mod tests {
@@ -328,8 +360,10 @@ mod tests {
     #[test]
     fn blocks_in_the_wrong_place_are_refused_by_name() {
         let user = |block: Value| written(json!([{"role": "user", "content": [block]}])).unwrap_err();
-        let image = user(json!({"type": "image", "source": {}}));
-        assert!(image.starts_with("messages[0].content[0] has the type \"image\""), "{image}");
+        let document = user(json!({"type": "document", "source": {}}));
+        assert!(document.starts_with("messages[0].content[0] has the type \"document\""), "{document}");
+        let url = user(json!({"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/a.png"}}));
+        assert!(url.starts_with("messages[0].content[0] is an image to fetch"), "{url}");
         let unknown = user(json!({"type": "tool_result", "tool_use_id": "c9"}));
         assert!(unknown.contains("names no tool_use block"), "{unknown}");
         let misplaced = user(json!({"type": "thinking", "thinking": "hm"}));

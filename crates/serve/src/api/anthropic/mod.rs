@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use girih::BosEos;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -21,6 +22,7 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::find_model::find_model;
 use crate::generation::begin;
+use crate::images::take_images;
 use crate::json_body::read_body;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
@@ -95,7 +97,9 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
             // Whether it has an effect is told by the reply to the same request.
             let _why = thinking.apply(&mut conversation, model)?;
         }
-        let input_tokens = model.tokenize_conversation(&conversation)?.len();
+        let images = take_images(&mut conversation).len();
+        let spans = model.render_with_images(&conversation, images)?;
+        let input_tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())
     })
     .await

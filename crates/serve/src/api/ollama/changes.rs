@@ -19,10 +19,10 @@ use utoipa::ToSchema;
 use super::model_name::without_latest;
 use super::options::WITHOUT_EFFECT;
 use crate::error::{ApiError, Dialect, OllamaErrorBody, OllamaErrorReplies, answer};
-use crate::models::ListedModel;
 use crate::find_model::{find_model, read_folder};
 use crate::json_body::{from_json_object, read_body};
 use crate::model_changes::{ChangeEvent, ChangeProgress, ModelChange};
+use crate::models::ListedModel;
 use crate::sse::write_json;
 use crate::state::ServerState;
 

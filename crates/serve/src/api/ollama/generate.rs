@@ -10,11 +10,11 @@ use axum::response::Response;
 use axum::routing::post;
 use girih::{Conversation, Prompt};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::chat::load;
-use super::messages::check_images;
+use super::messages::content_with_images;
 use super::model_name::without_latest;
 use super::options::{Think, WITHOUT_EFFECT, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
@@ -60,8 +60,8 @@ pub struct OllamaGenerateRequest {
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
-    /// Must be empty.
-    pub images: Option<Vec<Value>>,
+    /// Images in base64, before the prompt; neither with `raw` nor with `suffix`.
+    pub images: Option<Vec<String>>,
     /// The text that follows the reply, for models whose vocabulary has tokens for it.
     pub suffix: Option<String>,
     /// Must be empty.
@@ -125,7 +125,6 @@ impl OllamaGenerateRequest {
     }
 
     fn check_unsupported(&self) -> Result<(), ApiError> {
-        check_images("images", self.images.as_deref())?;
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_context = self.context.as_ref().is_some_and(|tokens| !tokens.is_empty());
         let unsupported = [
@@ -141,18 +140,31 @@ impl OllamaGenerateRequest {
     }
 
     fn prompt(&self) -> Result<Prompt, ApiError> {
-        let text = self.prompt.clone().unwrap_or_default();
+        let (text, images) =
+            (self.prompt.clone().unwrap_or_default(), self.images.as_deref().unwrap_or_default());
         // No chat template stands between a text and its suffix.
         let is_raw = self.raw.unwrap_or(false) || self.suffix.as_ref().is_some_and(|text| !text.is_empty());
         match (is_raw, &self.system) {
+            (true, _) if !images.is_empty() => {
+                let message = "images is set, but raw or suffix leaves out the chat template that places them; omit one";
+                Err(ApiError::invalid("images", message))
+            }
             (true, None) => Ok(Prompt::Text(text)),
             (true, Some(_)) => {
                 let message =
                     "system is set, but raw or suffix leaves out the chat template that writes it; omit one";
                 Err(ApiError::invalid("system", message))
             }
-            (false, None) => Ok(Prompt::Conversation(Conversation::new().user(text))),
-            (false, Some(system)) => Ok(Prompt::Conversation(Conversation::new().system(system).user(text))),
+            (false, system) => {
+                let conversation = Conversation::new();
+                let mut conversation = match system {
+                    Some(system) => conversation.system(system),
+                    None => conversation,
+                };
+                let content = content_with_images("images", images, &text);
+                conversation.messages.push(json!({"role": "user", "content": content}));
+                Ok(Prompt::Conversation(conversation))
+            }
         }
     }
 }

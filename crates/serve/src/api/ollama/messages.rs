@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::api::calls_so_far::CallsSoFar;
 use crate::error::ApiError;
+use crate::images::{content as template_content, image_part, text_part};
 use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
 
@@ -22,8 +23,8 @@ pub struct OllamaMessage {
     pub content: Option<String>,
     /// The assistant's thinking.
     pub thinking: Option<String>,
-    /// Must be empty.
-    pub images: Option<Vec<Value>>,
+    /// Images in base64, before the text.
+    pub images: Option<Vec<String>>,
     /// The calls of tools that the assistant made.
     pub tool_calls: Option<Vec<OllamaCall>>,
     /// The name of the tool whose result this message is.
@@ -84,28 +85,30 @@ pub fn template_messages(messages: &[OllamaMessage]) -> Result<Vec<Value>, ApiEr
     Ok(written)
 }
 
-/// Refuses images.
-///
-/// # Errors
-/// When there are any.
-pub fn check_images(param: &str, images: Option<&[Value]>) -> Result<(), ApiError> {
-    if images.is_none_or(<[Value]>::is_empty) {
-        return Ok(());
-    }
-    let message = format!("{param} has images, which are not supported; omit them");
-    Err(ApiError::unsupported(param, message))
+/// The content of a template's message: `images`, which the parameter `param` holds, before a text.
+pub fn content_with_images(param: &str, images: &[String], text: &str) -> Value {
+    let images =
+        images.iter().enumerate().map(|(number, image)| image_part(&format!("{param}[{number}]"), image));
+    template_content(images.chain([text_part(text)]).collect())
 }
 
 impl OllamaMessage {
     fn template_message(&self, index: usize) -> Result<Value, ApiError> {
-        check_images(&format!("messages[{index}].images"), self.images.as_deref())?;
+        let images = self.images.as_deref().unwrap_or_default();
+        if !images.is_empty() && self.role != OllamaRole::User {
+            let param = format!("messages[{index}].images");
+            let message = format!("{param} is set, but only messages of the user have images");
+            return Err(ApiError::invalid(param, message));
+        }
+        let text = self.content.as_deref().unwrap_or_default();
+        let content = content_with_images(&format!("messages[{index}].images"), images, text);
         let role = match self.role {
             OllamaRole::System => "system",
             OllamaRole::User => "user",
             OllamaRole::Assistant => "assistant",
             OllamaRole::Tool => "tool",
         };
-        let mut message = json!({"role": role, "content": self.content.as_deref().unwrap_or_default()});
+        let mut message = json!({"role": role, "content": content});
         if let Some(thinking) = self.thinking.as_deref().filter(|thinking| !thinking.is_empty()) {
             set_thinking(&mut message, thinking);
         }

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::api::calls_so_far::CallsSoFar;
 use crate::error::ApiError;
+use crate::images::{content, image_of_url, text_part};
 use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
 
@@ -58,13 +59,13 @@ pub enum ChatRole {
     Function,
 }
 
-/// The text of a message.
+/// The text of a message, and its images.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a string or an array of parts")]
 pub enum MessageContent {
     /// The text.
     Text(String),
-    /// Parts, which are joined by newlines.
+    /// Parts; without images, they are joined by newlines.
     Parts(Vec<ContentPart>),
 }
 
@@ -72,11 +73,42 @@ pub enum MessageContent {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(remote = "Self")]
 pub struct ContentPart {
-    /// `text`; other types are refused.
+    /// `text`, or `image_url` in a message of the user; other types are refused.
     #[serde(rename = "type")]
     pub kind: String,
     /// The text.
     pub text: Option<String>,
+    /// The image.
+    pub image_url: Option<ImageUrl>,
+}
+
+/// An image of a message.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "must be a string or an object with url")]
+pub enum ImageUrl {
+    /// Its data URL with base64.
+    Plain(String),
+    /// Its data URL with base64, and more.
+    Object(ImageUrlObject),
+}
+
+/// An image of a message, and how it is read.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
+pub struct ImageUrlObject {
+    /// The data URL.
+    pub url: String,
+    /// Without effect: the model decides the size.
+    pub detail: Option<String>,
+}
+
+impl ImageUrl {
+    /// The URL.
+    pub fn url(&self) -> &str {
+        match self {
+            ImageUrl::Plain(url) | ImageUrl::Object(ImageUrlObject { url, .. }) => url,
+        }
+    }
 }
 
 /// A call of a tool that the assistant made.
@@ -193,15 +225,15 @@ impl ChatMessage {
             ChatRole::Tool | ChatRole::Function => "tool",
         };
         let content = match &self.content {
-            Some(content) => content.text(index)?,
-            None if self.role == ChatRole::Assistant => String::new(),
+            Some(content) => content.template_content(index, self.role)?,
+            None if self.role == ChatRole::Assistant => "".into(),
             None => {
                 return wrong("content", "content is missing; only messages of the assistant may have none");
             }
         };
         let mut fields = Map::new();
         fields.insert("role".to_owned(), role.into());
-        fields.insert("content".to_owned(), content.into());
+        fields.insert("content".to_owned(), content);
         let names = [("name", &self.name), ("tool_call_id", &self.tool_call_id)];
         for (key, value) in names {
             fields.extend(value.as_deref().map(|value| (key.to_owned(), value.into())));
@@ -224,25 +256,38 @@ impl ChatMessage {
 }
 
 impl MessageContent {
-    fn text(&self, index: usize) -> Result<String, ApiError> {
+    /// The content as chat templates read it: a text, or parts if there are images.
+    fn template_content(&self, index: usize, role: ChatRole) -> Result<Value, ApiError> {
         let parts = match self {
-            MessageContent::Text(text) => return Ok(text.clone()),
+            MessageContent::Text(text) => return Ok(text.as_str().into()),
             MessageContent::Parts(parts) => parts,
         };
-        let mut texts = Vec::with_capacity(parts.len());
+        let mut written = Vec::with_capacity(parts.len());
         for (number, part) in parts.iter().enumerate() {
             let param = format!("messages[{index}].content[{number}]");
-            match (part.kind.as_str(), &part.text) {
-                ("text", Some(text)) => texts.push(text.as_str()),
-                ("text", None) => return Err(ApiError::invalid(&param, format!("{param} has no text"))),
-                (kind, _) => {
+            match (part.kind.as_str(), &part.text, &part.image_url) {
+                ("text", Some(text), _) => written.push(text_part(text)),
+                ("text", None, _) => return Err(ApiError::invalid(&param, format!("{param} has no text"))),
+                ("image_url", _, Some(image)) if role == ChatRole::User => {
+                    written.push(image_of_url(&param, image.url())?);
+                }
+                ("image_url", _, image) => {
+                    let fault = if image.is_none() {
+                        "has no image_url"
+                    } else {
+                        "is not of the user, whose messages alone have images"
+                    };
+                    return Err(ApiError::invalid(&param, format!("{param} {fault}")));
+                }
+                (kind, _, _) => {
                     let kind: String = kind.chars().take(50).collect();
-                    let message = format!("{param} has the type {kind:?}; only text is supported");
+                    let message =
+                        format!("{param} has the type {kind:?}; only text and image_url are supported");
                     return Err(ApiError::unsupported(param, message));
                 }
             }
         }
-        Ok(texts.join("\n"))
+        Ok(content(written))
     }
 }
 
@@ -274,4 +319,4 @@ impl CalledFunction {
     }
 }
 
-from_json_object!(ChatMessage, ContentPart, MessageCall, CalledFunction);
+from_json_object!(ChatMessage, ContentPart, ImageUrlObject, MessageCall, CalledFunction);

@@ -18,6 +18,7 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::find_model;
+use crate::images::take_images;
 use crate::json_body::{from_json_object, read_body};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
@@ -118,7 +119,7 @@ impl TokenizeRequest {
             }
             (None, Some(messages)) => {
                 let begins_reply = self.add_generation_prompt;
-                let conversation = Conversation {
+                let mut conversation = Conversation {
                     messages: template_messages(messages)?,
                     continues_last: continues_last(messages, self.continue_final_message, begins_reply)?,
                     tools: self.tools.clone().filter(|tools| !tools.is_empty()),
@@ -126,8 +127,11 @@ impl TokenizeRequest {
                     variables: checked_variables(self.chat_template_kwargs.as_ref())?,
                     ..Conversation::new()
                 };
-                let tokens = model.tokenize_conversation(&conversation);
-                tokens.map_err(|error| template_fault::of_variables(error, model, &conversation))?
+                let images = take_images(&mut conversation).len();
+                let spans = model.render_with_images(&conversation, images);
+                spans
+                    .and_then(|spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit))
+                    .map_err(|error| template_fault::of_variables(error, model, &conversation))?
             }
             _ => return Err(ApiError::invalid("prompt", "give either prompt or messages")),
         };

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::api::openai::messages::ChatRole;
+use crate::api::openai::messages::{ChatRole, ImageUrl};
 use crate::error::ApiError;
+use crate::images::{content as template_content, image_of_url, text_part};
 use crate::json_body::{from_json_object, read_value};
 use crate::thinking::set_thinking;
 
@@ -100,11 +101,13 @@ pub enum ItemContent {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(remote = "Self")]
 pub struct ItemPart {
-    /// `input_text`, `output_text` or `reasoning_text`; other types are refused.
+    /// `input_text`, `output_text`, `reasoning_text`, or `input_image` of the user; other types are refused.
     #[serde(rename = "type")]
     pub kind: String,
     /// The text.
     pub text: Option<String>,
+    /// The image.
+    pub image_url: Option<ImageUrl>,
 }
 
 /// The messages as chat templates read them.
@@ -181,8 +184,11 @@ impl ItemWriter {
                         return Err(ApiError::invalid(format!("{param}.role"), message));
                     }
                 };
-                let text = content.text(&format!("{param}.content"), "\n")?;
-                self.messages.push(json!({"role": role, "content": text}));
+                let content = match role {
+                    "user" => content.of_user(&format!("{param}.content"))?,
+                    _ => content.text(&format!("{param}.content"), "\n")?.into(),
+                };
+                self.messages.push(json!({"role": role, "content": content}));
             }
             InputItem::FunctionCall { call_id, name, arguments, .. } => {
                 self.add_call(param, call_id, name, &arguments)?;
@@ -239,27 +245,51 @@ impl ItemWriter {
 }
 
 impl ItemContent {
+    /// The content of a message of the user as chat templates read it: a text, or parts if there are images.
+    fn of_user(&self, param: &str) -> Result<Value, ApiError> {
+        let ItemContent::Parts(parts) = self else { return Ok(self.text(param, "\n")?.into()) };
+        let part = |(number, part): (usize, &ItemPart)| {
+            let param = format!("{param}[{number}]");
+            match (part.kind.as_str(), &part.image_url) {
+                ("input_image", Some(image)) => image_of_url(&param, image.url()),
+                ("input_image", None) => {
+                    let message = format!("{param} has no image_url; send the image as a data URL");
+                    Err(ApiError::invalid(&param, message))
+                }
+                _ => Ok(text_part(part.text(&param)?)),
+            }
+        };
+        let parts: Result<Vec<Value>, ApiError> = parts.iter().enumerate().map(part).collect();
+        Ok(template_content(parts?))
+    }
+
     fn text(&self, param: &str, separator: &str) -> Result<String, ApiError> {
         let parts = match self {
             ItemContent::Text(text) => return Ok(text.clone()),
             ItemContent::Parts(parts) => parts,
         };
-        let text = |(number, part): (usize, &ItemPart)| {
-            let param = format!("{param}[{number}]");
-            match (part.kind.as_str(), &part.text) {
-                ("input_text" | "output_text" | "reasoning_text", Some(text)) => Ok(text.clone()),
-                ("input_text" | "output_text" | "reasoning_text", None) => {
-                    Err(ApiError::invalid(&param, format!("{param} has no text")))
-                }
-                (kind, _) => {
-                    let kind: String = kind.chars().take(50).collect();
-                    let message = format!("{param} has the type {kind:?}; only text is supported");
-                    Err(ApiError::unsupported(param, message))
-                }
-            }
-        };
-        let texts: Result<Vec<String>, ApiError> = parts.iter().enumerate().map(text).collect();
+        let parts = parts.iter().enumerate();
+        let texts: Result<Vec<&str>, ApiError> =
+            parts.map(|(number, part)| part.text(&format!("{param}[{number}]"))).collect();
         Ok(texts?.join(separator))
+    }
+}
+
+impl ItemPart {
+    fn text(&self, param: &str) -> Result<&str, ApiError> {
+        match (self.kind.as_str(), &self.text) {
+            ("input_text" | "output_text" | "reasoning_text", Some(text)) => Ok(text),
+            ("input_text" | "output_text" | "reasoning_text", None) => {
+                Err(ApiError::invalid(param, format!("{param} has no text")))
+            }
+            (kind, _) => {
+                let kind: String = kind.chars().take(50).collect();
+                let message = format!(
+                    "{param} has the type {kind:?}; only text, and images of the user, are supported"
+                );
+                Err(ApiError::unsupported(param, message))
+            }
+        }
     }
 }
 

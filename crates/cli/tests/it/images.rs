@@ -1,0 +1,88 @@
+//! Images of `run` and `chat`: a small model that reads them, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::program::{Folder, fixture, girih, name, read_json};
+
+/// Writes messages whose content is a text or parts.
+const TEMPLATE: &str = "<s>{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}\
+    {% for part in message.content %}{% if part.type == 'image' %}<start_of_image>{% else %}{{ part.text }}{% endif %}\
+    {% endfor %}{% endif %}{% endfor %}";
+
+/// The committed model that reads images, with a tokenizer whose last three tokens are those of images.
+fn model() -> Folder {
+    let model = Folder::of(&fixture("gemma3_vision"), &["config.json", "model.safetensors"]);
+    let mut tokenizer = read_json(&fixture("llama32_tied").join("tokenizer.json"));
+    let tokens = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"];
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a vocabulary");
+    vocabulary.retain(|_, id| id.as_u64() < Some(509));
+    (509..).zip(tokens).for_each(|(id, token)| drop(vocabulary.insert(token.to_owned(), json!(id))));
+    for (id, token) in (509..).zip(tokens) {
+        let mut added = tokenizer["added_tokens"][0].clone();
+        (added["id"], added["content"], added["special"]) = (json!(id), json!(token), json!(true));
+        tokenizer["added_tokens"].as_array_mut().expect("a list").push(added);
+    }
+    model.write("tokenizer.json", &tokenizer.to_string());
+    model.write("chat_template.jinja", TEMPLATE);
+    model
+}
+
+/// The path of a committed image.
+fn image(file: &str) -> String {
+    name(&fixture("../images").join(file)).to_owned()
+}
+
+fn reply(model: &Folder, images: &[&str], more: &[&str]) -> Value {
+    let paths: Vec<String> = images.iter().map(|file| image(file)).collect();
+    let images: Vec<&str> = paths.iter().flat_map(|path| ["--image", path]).collect();
+    girih(&["run", model.name(), "Hi", "-n", "4", "--temp", "0", "--json"])
+        .with(&images)
+        .with(more)
+        .done()
+        .json()
+}
+
+#[test]
+fn run_answers_about_images() {
+    let model = model();
+    let one = reply(&model, &["rgb.png"], &[]);
+    let two = reply(&model, &["rgb.png", "lossless.webp"], &[]);
+    let none = reply(&model, &[], &[]);
+    let count = |reply: &Value| reply["prompt_tokens"].as_u64().expect("a number");
+    assert_eq!(count(&two) - count(&one), count(&one) - count(&none), "an image has so many tokens");
+    // Four rows, a token before and behind them, and line ends.
+    assert!(count(&one) - count(&none) >= 6, "{one}");
+    let same = reply(&model, &["lossless.webp"], &["--threads", "1", "--chunk", "8"]);
+    assert_eq!(same["ids"], one["ids"], "the same pixels in another file, in other chunks");
+}
+
+#[test]
+fn chat_adds_images_to_the_next_message() {
+    let model = model();
+    let chat = girih(&["chat", model.name(), "-n", "4", "--temp", "0", "--jsonl"]);
+    let line = format!("/image {}\nHi\nAgain\n", image("rgb.png"));
+    let events = chat.stdin(&line).done().json_lines();
+    let starts: Vec<&Value> = events.iter().filter(|event| event["event"] == "start").collect();
+    let alone = reply(&model, &["rgb.png"], &[]);
+    assert_eq!(starts[0]["prompt_tokens"], alone["prompt_tokens"]);
+    assert!(starts[1]["prompt_tokens"].as_u64() > starts[0]["prompt_tokens"].as_u64(), "the image stays");
+    girih(&["chat", model.name(), "--no-images"]).stdin(&line).fails(2, "without its image tower");
+}
+
+#[test]
+fn what_is_no_image_is_refused_by_name() {
+    let model = model();
+    let fails = |model: &str, path: &str, words: &str| {
+        girih(&["run", model, "Hi", "--image", path]).fails(2, words);
+    };
+    let text = model.write("a.png", "no image");
+    fails(
+        model.name(),
+        name(&text),
+        "a.png: the image is of an unknown format; girih reads PNG, JPEG, WebP, GIF",
+    );
+    fails(model.name(), "missing.png", "missing.png: cannot be read");
+    fails("stories260k", &image("rgb.png"), "reads no images");
+    model.write("preprocessor_config.json", &json!({"do_pan_and_scan": true}).to_string());
+    fails(model.name(), &image("rgb.png"), "preprocessor_config.json: the key 'do_pan_and_scan' is true");
+}

@@ -1,0 +1,144 @@
+//! Images as a model's tower reads them, and how they are prepared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use girih_model::arch::TowerFacts;
+use sha2::{Digest as _, Sha256};
+
+/// How images for a model are prepared: resized to a square, and cut into square patches.
+///
+/// ```no_run
+/// let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+/// assert_eq!((format.side, format.patch, format.cell, format.rows()), (896, 14, 4, 256));
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageFormat {
+    /// The pixels of a side of the image.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.side, 896);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub side: usize,
+    /// The pixels of a side of a patch.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.patch, 14);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub patch: usize,
+    /// The values of a pixel.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.channels, 3);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub channels: usize,
+    /// The patches of a side of a cell, which becomes a row of the text model.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.cell, 4);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub cell: usize,
+}
+
+impl ImageFormat {
+    pub(crate) fn of(facts: &TowerFacts) -> ImageFormat {
+        let TowerFacts { image, patch, channels, projector, .. } = facts;
+        ImageFormat { side: *image, patch: *patch, channels: *channels, cell: projector.cell }
+    }
+
+    /// The number of patches of an image.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.patches(), 4096);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn patches(&self) -> usize {
+        (self.side / self.patch).pow(2)
+    }
+
+    /// The number of values of a patch: channel after channel, row of pixels after row.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.patch_values(), 588);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn patch_values(&self) -> usize {
+        self.channels * self.patch.pow(2)
+    }
+
+    /// The number of rows of the text model that an image becomes: so many positions of the context it takes.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.rows(), 256);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn rows(&self) -> usize {
+        (self.side / self.patch / self.cell).pow(2)
+    }
+}
+
+/// An image as the patches that a tower reads, cell after cell: cells row by row from the top left, and the patches of a
+/// cell in the same way. A patch has its values channel after channel, row of pixels after row. [`ImageFormat`] has the
+/// sizes.
+///
+/// ```
+/// let image = girih::ImagePatches::new(vec![0.0; 4]);
+/// assert_eq!(image.values().len(), 4);
+/// ```
+#[derive(Clone)]
+pub struct ImagePatches {
+    values: Arc<[f32]>,
+    digest: [u8; 32],
+}
+
+impl fmt::Debug for ImagePatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImagePatches").field("values", &self.values.len()).finish_non_exhaustive()
+    }
+}
+
+impl ImagePatches {
+    /// An image with these values, patch after patch.
+    ///
+    /// ```
+    /// let image = girih::ImagePatches::new(vec![0.0; 4]);
+    /// ```
+    pub fn new(values: impl Into<Arc<[f32]>>) -> ImagePatches {
+        let values = values.into();
+        let mut digest = Sha256::new();
+        values.iter().for_each(|value| digest.update(value.to_bits().to_le_bytes()));
+        ImagePatches { digest: digest.finalize().into(), values }
+    }
+
+    /// The values, patch after patch.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).values(), [0.5]);
+    /// ```
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// What identifies the values: images with equal ones share rows and state.
+    ///
+    /// ```
+    /// use girih::ImagePatches;
+    ///
+    /// assert_ne!(ImagePatches::new(vec![0.5]).digest(), ImagePatches::new(vec![0.25]).digest());
+    /// ```
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+}

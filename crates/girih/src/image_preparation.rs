@@ -1,0 +1,201 @@
+//! How a picture becomes the patches that a model's image tower reads: by the model's `preprocessor_config.json`.
+
+use girih_file::{quote, read_companion, shorten};
+use girih_graph::{Error, ErrorKind, Result};
+use girih_image::{Picture, Preprocess, ResizeFilter, SizeRule};
+use girih_model::ModelLimits;
+use girih_model::arch::TowerFacts;
+use girih_words::TextSpan;
+use girih_words::template::Conversation;
+use serde_json::{Map, Value};
+
+use crate::image::ImagePatches;
+use crate::image_prompt::expanded;
+use crate::model::Model;
+
+/// The files that may say how images are prepared. Transformers 5 writes the second, with the first as a part.
+const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+
+/// The part of the second file.
+const PART: &str = "image_processor";
+
+/// Keys that change no number, whatever they say: names of classes, layouts of arrays, and settings of what a key
+/// below switches off.
+const WITHOUT_EFFECT: [&str; 11] = [
+    "processor_class",
+    "image_processor_type",
+    "image_seq_length",
+    "data_format",
+    "input_data_format",
+    "default_to_square",
+    "disable_grouping",
+    "return_tensors",
+    "pan_and_scan_max_num_crops",
+    "pan_and_scan_min_crop_size",
+    "pan_and_scan_min_ratio_to_activate",
+];
+
+impl Model {
+    /// The patches of a picture, prepared as the model's files say: resized as Pillow does it, and normalized.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// let picture = girih::Picture::from_rgb(1, 1, vec![255, 0, 0])?;
+    /// assert!(model.image_patches(&picture).unwrap_err().to_string().contains("reads no images"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
+    pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
+        let facts = &self.tower_files()?.tower;
+        let config = config(self)?;
+        let preprocess = match &config {
+            Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file))?,
+            None => usual(facts),
+        };
+        Ok(ImagePatches::new(preprocess.rows(picture)?.values))
+    }
+
+    /// Returns a conversation with `images` images, as the model's chat template writes it, with the model's image tokens in
+    /// their places. Its messages have a part of type `image` for each image.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..OpenOptions::default() };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let chat = Conversation::new().user("Once");
+    /// assert_eq!(model.render_with_images(&chat, 0)?, model.render(&chat)?);
+    /// assert!(model.render_with_images(&chat, 1).is_err());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::render`]; when the model reads no images, or the template wrote another number of images.
+    pub fn render_with_images(&self, conversation: &Conversation, images: usize) -> Result<Vec<TextSpan>> {
+        if images == 0 {
+            return self.render(conversation);
+        }
+        let facts = &self.tower_files()?.tower;
+        expanded(self.render(conversation)?, facts, images)
+    }
+}
+
+/// What the model's files say, and the name of the file; `None` if there is none.
+fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
+    let files = model.files();
+    for file in FILES {
+        let max = ModelLimits::DEFAULT.file.json_bytes;
+        let Some(bytes) = read_companion(files.folder(), file, max)? else { continue };
+        let read: std::result::Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
+        let mut config =
+            read.map_err(|error| Error::new(format!("is not a JSON object: {}", shorten(error))).of(file))?;
+        if file == FILES[0] {
+            return Ok(Some((file, config)));
+        }
+        if let Some(Value::Object(part)) = config.remove(PART) {
+            return Ok(Some((file, part)));
+        }
+    }
+    Ok(None)
+}
+
+/// What transformers' `Gemma3ImageProcessor` does without a file: bilinear, mean and deviation 0.5.
+fn usual(facts: &TowerFacts) -> Preprocess {
+    Preprocess {
+        size: SizeRule::Fixed { width: facts.image as u32, height: facts.image as u32 },
+        filter: ResizeFilter::Bilinear,
+        rescale: 1.0 / 255.0,
+        mean: [0.5; 3],
+        std: [0.5; 3],
+        patch: facts.patch as u32,
+        cell: facts.projector.cell as u32,
+        frames: 1,
+    }
+}
+
+/// What a file says.
+fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
+    let mut found = usual(facts);
+    for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
+        let supported = match key.as_str() {
+            "do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb" => value == &Value::Bool(true),
+            "do_pan_and_scan" | "do_center_crop" | "do_pad" => value == &Value::Bool(false),
+            "size" => value == &serde_json::json!({"height": facts.image, "width": facts.image}),
+            "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
+            "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
+            "image_mean" => set(&mut found.mean, numbers(value)),
+            "image_std" => set(&mut found.std, numbers(value).filter(|std| std.iter().all(|one| *one > 0.0))),
+            other => WITHOUT_EFFECT.contains(&other),
+        };
+        if !supported {
+            let value: String = value.to_string().chars().take(80).collect();
+            let sentence = format!("the key {} is {value}, which girih does not support", quote(key));
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    Ok(found)
+}
+
+/// Sets `to`, and whether there is something to set.
+fn set<T>(to: &mut T, value: Option<T>) -> bool {
+    value.map(|value| *to = value).is_some()
+}
+
+/// Three finite numbers.
+fn numbers(value: &Value) -> Option<[f32; 3]> {
+    let numbers: Option<Vec<f32>> = value.as_array()?.iter().map(|one| Some(one.as_f64()? as f32)).collect();
+    numbers?.try_into().ok().filter(|numbers: &[f32; 3]| numbers.iter().all(|one| one.is_finite()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn prepared(config: Value) -> std::result::Result<Preprocess, String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+        let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
+        let Value::Object(config) = config else { panic!("no object") };
+        preprocess(&model.tower_files().unwrap().tower, &config).map_err(|error| error.to_string())
+    }
+
+    /// The file of Gemma 3 4B, with the size of the fixture.
+    #[test]
+    fn the_published_settings_are_read() {
+        let published = json!({
+            "do_convert_rgb": null, "do_normalize": true, "do_pan_and_scan": null, "do_rescale": true,
+            "do_resize": true, "image_mean": [0.5, 0.5, 0.5], "image_processor_type": "Gemma3ImageProcessor",
+            "image_seq_length": 256, "image_std": [0.5, 0.5, 0.5], "pan_and_scan_max_num_crops": null,
+            "pan_and_scan_min_crop_size": null, "pan_and_scan_min_ratio_to_activate": null,
+            "processor_class": "Gemma3Processor", "resample": 2, "rescale_factor": 0.00392156862745098,
+            "size": {"height": 28, "width": 28},
+        });
+        let found = prepared(published).unwrap();
+        assert_eq!((found.filter, found.patch, found.cell), (ResizeFilter::Bilinear, 7, 2));
+        assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
+        let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();
+        assert_eq!((other.filter, other.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));
+    }
+
+    #[test]
+    fn settings_that_would_change_numbers_are_refused_by_name() {
+        for config in [
+            json!({"do_resize": false}),
+            json!({"do_pan_and_scan": true}),
+            json!({"size": {"height": 56, "width": 28}}),
+            json!({"resample": 0}),
+            json!({"image_std": [0.5, 0.5, 0.0]}),
+            json!({"image_mean": [0.5]}),
+            json!({"do_sharpen": true}),
+        ] {
+            let (key, _) = config.as_object().unwrap().iter().next().unwrap();
+            let error = prepared(config.clone()).unwrap_err();
+            assert!(error.contains(key.as_str()) && error.contains("does not support"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Images in prompts: the tokens that stand for them, and their rows.
+
+use girih_engine::EmbeddedRows;
+use girih_graph::backend::Range32;
+use girih_graph::{Error, ErrorKind, Result};
+use girih_model::arch::TowerFacts;
+use girih_words::{TextOrigin, TextSpan};
+
+use crate::image::ImagePatches;
+use crate::image_tower::ImageTower;
+use crate::model::Model;
+
+/// The rows of a prompt's images, and the positions that attend to each other both ways.
+#[derive(Default)]
+pub(crate) struct ImageRows {
+    pub given: Vec<EmbeddedRows>,
+    pub spans: Vec<Range32>,
+}
+
+impl ImageRows {
+    /// The rows of these images in a prompt, which the tower makes.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the session takes no images, or the prompt has not as many places; when the
+    /// tower fails.
+    pub fn of(
+        model: &Model,
+        tower: Option<&ImageTower>,
+        images: &[ImagePatches],
+        tokens: &[u32],
+    ) -> Result<ImageRows> {
+        let Some(tower) = tower else {
+            if images.is_empty() {
+                return Ok(ImageRows::default());
+            }
+            // A model without a tower says so.
+            model.tower_files()?;
+            let sentence =
+                "the request has images, but the model was loaded without its image tower: plan with images";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        };
+        let facts = &model.tower_files()?.tower;
+        let places = places(model, facts, tokens)?;
+        if places.len() != images.len() {
+            return Err(other_count(places.len(), images.len()));
+        }
+        let mut rows = ImageRows::default();
+        for (image, place) in images.iter().zip(places) {
+            let (first, count) = (place.start, place.end - place.start);
+            let values = tower.rows_of(image)?;
+            rows.given.push(EmbeddedRows { first, rows: count, values, content: image.digest() });
+            if facts.image_tokens.mutual {
+                rows.spans.push(place);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The places for images in a prompt: runs of the token that stands for a row.
+fn places(model: &Model, facts: &TowerFacts, tokens: &[u32]) -> Result<Vec<Range32>> {
+    let row = match facts.image_tokens.ids {
+        Some([_, row, _]) => row,
+        None => {
+            let text = &facts.image_tokens.texts.row;
+            let id = model.text_processor()?.tokenizer.id(text);
+            id.ok_or_else(|| {
+                let sentence = format!("the tokenizer has no token '{text}', which stands for images");
+                Error::with_kind(ErrorKind::Refused, sentence)
+            })?
+        }
+    };
+    let rows = facts.rows() as u32;
+    let mut places: Vec<Range32> = Vec::new();
+    for (position, _) in (0..).zip(tokens).filter(|(_, token)| **token == row) {
+        match places.last_mut() {
+            Some(last) if last.end == position && last.end - last.start < rows => last.end += 1,
+            _ => places.push(Range32 { start: position, end: position + 1 }),
+        }
+    }
+    match places.iter().find(|place| place.end - place.start != rows) {
+        None => Ok(places),
+        Some(place) => {
+            let (have, start) = (place.end - place.start, place.start);
+            let sentence = format!(
+                "the prompt has {have} image tokens at position {start}; an image of this model has {rows}"
+            );
+            Err(Error::with_kind(ErrorKind::Refused, sentence))
+        }
+    }
+}
+
+/// The spans of a prompt with the tokens of each of `images` images in place of what the template wrote for it. What a user
+/// wrote stays text.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images.
+pub(crate) fn expanded(spans: Vec<TextSpan>, facts: &TowerFacts, images: usize) -> Result<Vec<TextSpan>> {
+    let texts = &facts.image_tokens.texts;
+    let of_template = |span: &&TextSpan| span.origin == TextOrigin::Template;
+    let places: usize =
+        spans.iter().filter(of_template).map(|span| span.text.matches(&texts.of_template).count()).sum();
+    if places != images {
+        return Err(other_count(places, images));
+    }
+    let image = format!("{}{}{}", texts.before, texts.row.repeat(facts.rows()), texts.after);
+    let expand = |span: TextSpan| match span.origin {
+        TextOrigin::Template => TextSpan { text: span.text.replace(&texts.of_template, &image), ..span },
+        TextOrigin::User => span,
+    };
+    Ok(spans.into_iter().map(expand).collect())
+}
+
+/// The error of a prompt with another number of places than images.
+fn other_count(places: usize, images: usize) -> Error {
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let sentence = format!(
+        "the prompt has {places} place{} for images, but the request has {images} image{}; give one for each place",
+        plural(places),
+        plural(images)
+    );
+    Error::with_kind(ErrorKind::Refused, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The bug that this excludes: text of a user would stand for an image, and the wrong place would get its rows.
+    #[test]
+    fn only_what_the_template_wrote_stands_for_an_image() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+        let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
+        let facts = &model.tower_files().unwrap().tower;
+        let span = |text: &str, origin| TextSpan { text: text.to_owned(), origin };
+        let spans = vec![
+            span("<turn><start_of_image>", TextOrigin::Template),
+            span("is <start_of_image> this?", TextOrigin::User),
+        ];
+        let found = expanded(spans.clone(), facts, 1).unwrap();
+        let rows = "<image_soft_token>".repeat(4);
+        let image = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
+        assert_eq!(found, [span(&image, TextOrigin::Template), spans[1].clone()]);
+        let error = expanded(spans, facts, 2).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the prompt has 1 place for images, but the request has 2 images; give one for each place"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Images in requests: their rows come from the image tower, and depend on nothing else.
+
+use std::path::Path;
+
+use girih::engine::sample::Logprobs;
+use girih::{Event, ImagePatches, Model, Reply, Request, Result, RunOptions, Session};
+use girih_tensor::Random;
+
+/// The id before the rows of an image in the fixture.
+const BEGIN: u32 = 509;
+/// The id for each row.
+const ROW: u32 = 511;
+/// The id behind the rows.
+const END: u32 = 510;
+
+fn model() -> Model {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+    Model::open(path.to_str().expect("paths of tests are valid")).unwrap()
+}
+
+fn session(options: RunOptions) -> Session {
+    model().plan(RunOptions { images: true, ..options }).unwrap().start(|_| {}).unwrap()
+}
+
+/// An image of this seed.
+fn image(seed: u64) -> ImagePatches {
+    let (format, mut random) = (model().image_format().unwrap(), Random(seed));
+    let values = format.patches() * format.patch_values();
+    ImagePatches::new(random.bells(values))
+}
+
+/// The tokens of an image.
+fn place() -> Vec<u32> {
+    [vec![BEGIN], vec![ROW; model().image_format().unwrap().rows()], vec![END]].concat()
+}
+
+/// A prompt with two images between 40 tokens.
+fn prompt() -> Vec<u32> {
+    let text = |from: u32, count: u32| (from..from + count).map(|i| 3 + i * 37 % 500).collect::<Vec<u32>>();
+    [text(0, 17), place(), text(17, 3), place(), text(20, 20)].concat()
+}
+
+/// A request for a greedy reply of 12 tokens with their log-probabilities.
+fn request(images: [u64; 2]) -> Request {
+    let request = Request::new(prompt()).images(images.map(image)).without_text();
+    request.sampling(girih::Sampling::greedy()).max_tokens(12).logprobs(5)
+}
+
+fn read(reply: Reply) -> Vec<(u32, Option<Logprobs>)> {
+    let tokens = reply.map(|event| match event.unwrap() {
+        Event::Token { id, logprobs, .. } => Some((id, logprobs)),
+        _ => None,
+    });
+    tokens.flatten().collect()
+}
+
+#[test]
+fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Result<()> {
+    let alone =
+        |images| Ok::<_, girih::Error>(read(session(RunOptions::default()).generate(request(images))?));
+    let (expected, other) = (alone([1, 2])?, alone([2, 1])?);
+    assert_eq!(expected.len(), 12);
+    assert_ne!(expected, other, "the reply depends on the images and their order");
+    for (sequences, chunk, threads) in [(1, 5, 1), (1, 16, 2), (3, 7, 1), (3, 512, 2)] {
+        let backend = girih::backend("cpu")?.with_threads(Some(threads));
+        let session = session(RunOptions { sequences, chunk, backend, ..RunOptions::default() });
+        let case = format!("{sequences} sequences, chunks of {chunk}, {threads} threads");
+        for turn in ["first", "from the cache"] {
+            let beside = [[2, 1], [1, 3]].map(|images| session.generate(request(images)));
+            let found = read(session.generate(request([1, 2]))?);
+            assert_eq!(found, expected, "{case}, {turn}");
+            let [beside, _] = beside;
+            assert_eq!(read(beside?), other, "{case}, {turn}");
+        }
+    }
+    Ok(())
+}
+
+/// A reply that follows from the rows of the tower alone, which the caller gives.
+#[test]
+fn rows_of_the_tower_are_those_that_the_text_model_reads() -> Result<()> {
+    let model = model();
+    let mut tower = girih::TowerPlan::new(&model, &RunOptions::default())?.load(|_| {})?;
+    let positions = model.tower_files()?.tower.positions();
+    let mut rows = |seed| {
+        let mut unwatched = [girih::Unwatched; 2];
+        let [first, second] = &mut unwatched;
+        tower.rows_of(image(seed).values(), &positions, [first, second])
+    };
+    let (first, again, second) = (rows(1)?, rows(1)?, rows(2)?);
+    assert_eq!(first, again, "a run leaves nothing for the next one");
+    let max = |rows: &[f32]| rows.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+    assert!(max(&first) > 0.0 && first != second);
+    Ok(())
+}
+
+#[test]
+fn wrong_images_are_refused_in_a_sentence() -> Result<()> {
+    let refused = |session: &Session, request: Request, words: &str| {
+        let error = session.generate(request).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    let session = session(RunOptions::default());
+    let few = || Request::new(prompt()).images([image(1)]).without_text();
+    refused(&session, few(), "has 2 places for images, but the request has 1 image; give one for each place");
+    refused(&session, few().images([image(1), image(2)]), "the request has 3 images");
+    refused(&session, Request::new(prompt()).without_text(), "the request has 0 images");
+    let short = ImagePatches::new(vec![0.0; 5]);
+    let call = Request::new([vec![2], place()].concat()).images([short]).without_text();
+    refused(&session, call, "the step has 5 values for 'patches'");
+    let nan = ImagePatches::new(vec![f32::NAN; image(1).values().len()]);
+    let call = Request::new([vec![2], place()].concat()).images([nan]).without_text();
+    refused(&session, call, "NaN or infinity");
+    let cut = Request::new(vec![2, BEGIN, ROW, ROW, END]).images([image(1)]).without_text();
+    refused(&session, cut, "the prompt has 2 image tokens at position 2; an image of this model has 4");
+    let without = model().start()?;
+    refused(&without, few(), "the model was loaded without its image tower");
+    let text = Model::open("stories260k")?;
+    refused(&text.start()?, Request::new("a").images([image(1)]), "reads no images");
+    let error = text.plan(RunOptions { images: true, ..RunOptions::default() }).unwrap_err().to_string();
+    assert!(error.contains("a model of architecture llama reads no images"), "{error}");
+    let small = RunOptions { images: true, chunk: 5, sequences: 3, ..RunOptions::default() };
+    let error = model().plan(small).unwrap_err().to_string();
+    assert!(error.contains("an image has 4 rows, which one step runs, but a step has room for 3"), "{error}");
+    Ok(())
+}
+
+/// The plan has the bytes of the tower before it is loaded.
+#[test]
+fn the_tower_is_a_part_of_the_plan() -> Result<()> {
+    let with = model().plan(RunOptions { images: true, ..RunOptions::default() })?;
+    let without = model().plan(RunOptions { given_rows: true, ..RunOptions::default() })?;
+    let tower = with.tower().expect("it was planned with images").memory();
+    assert_eq!(with.memory(), without.memory().plus(tower));
+    assert!(tower.host.weights > 0 && tower.host.scratch > 0);
+    Ok(())
+}

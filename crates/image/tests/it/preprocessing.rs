@@ -1,0 +1,159 @@
+//! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
+
+use girih_image::{DecodeLimits, Picture, Preprocess, ResizeFilter, SizeRule, resize};
+use serde_json::Value;
+
+use crate::data::{folder, golden, picture, sha256};
+
+/// Gemma 3's preprocessing with a resized picture of this side.
+fn gemma(side: u32, patch: u32, cell: u32) -> Preprocess {
+    Preprocess {
+        size: SizeRule::Fixed { width: side, height: side },
+        filter: ResizeFilter::Bilinear,
+        rescale: 1.0 / 255.0,
+        mean: [0.5; 3],
+        std: [0.5; 3],
+        patch,
+        cell,
+        frames: 1,
+    }
+}
+
+fn filter(name: &Value) -> ResizeFilter {
+    match name.as_str().unwrap() {
+        "bilinear" => ResizeFilter::Bilinear,
+        "bicubic" => ResizeFilter::Bicubic,
+        "lanczos" => ResizeFilter::Lanczos,
+        other => panic!("there is no filter {other}"),
+    }
+}
+
+#[test]
+fn pictures_resize_as_in_pillow_bit_for_bit() {
+    let picture = picture("rgb.png");
+    let golden = golden();
+    let mut faults = Vec::new();
+    for case in golden["resized"].as_array().unwrap() {
+        let size = [0, 1].map(|side| case[1][side].as_u64().unwrap() as u32);
+        let resized = resize(&picture, size[0], size[1], filter(&case[0])).unwrap();
+        if sha256(resized.rgb()) != case[2].as_str().unwrap() {
+            faults.push(format!("{} to {size:?}", case[0]));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+/// The definition: each pass over the whole picture, sums in 64 bits.
+#[test]
+fn the_ring_of_rows_equals_two_passes() {
+    let tall = Picture::from_rgb(3, 700, (0..6300u32).map(|at| (at * at % 251) as u8).collect()).unwrap();
+    for filter in [ResizeFilter::Bilinear, ResizeFilter::Bicubic, ResizeFilter::Lanczos] {
+        let across = resize(&tall, 5, 700, filter).unwrap();
+        let both = resize(&across, 5, 4, filter).unwrap();
+        assert_eq!(resize(&tall, 5, 4, filter).unwrap(), both, "{filter:?}");
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    let picture = picture("rgb.png");
+    assert!(resize(&picture, 0, 4, ResizeFilter::Bicubic).is_err());
+    let sentence = resize(&picture, 1 << 20, 1 << 20, ResizeFilter::Bicubic).unwrap_err().to_string();
+    assert!(sentence.contains("16777216"), "{sentence}");
+    let sentence = gemma(30, 14, 1).rows(&picture).unwrap_err().to_string();
+    assert!(sentence.contains("30 x 30") && sentence.contains("14"), "{sentence}");
+}
+
+#[test]
+fn patches_come_row_by_row_or_cell_by_cell() {
+    let picture = Picture::from_rgb(4, 4, (0..48).collect()).unwrap();
+    let rows = gemma(4, 1, 1).rows(&picture).unwrap();
+    assert_eq!((rows.columns, rows.lines, rows.count(), rows.width), (4, 4, 16, 3));
+    assert_eq!(rows.positions, (0..16).collect::<Vec<_>>());
+    let cells = gemma(4, 1, 2).rows(&picture).unwrap();
+    assert_eq!(cells.positions, [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15]);
+    for (row, position) in cells.positions.iter().enumerate() {
+        let start = 3 * *position as usize;
+        assert_eq!(cells.values[3 * row..3 * row + 3], rows.values[start..start + 3], "{row}");
+    }
+    let whole = gemma(4, 4, 1).rows(&picture).unwrap();
+    let reds: Vec<f32> = (0..16).map(|pixel| rows.values[3 * pixel]).collect();
+    assert_eq!(whole.values[..16], reds);
+}
+
+#[test]
+fn smart_sizes_equal_those_of_transformers() {
+    let golden = golden();
+    for case in golden["smart_sizes"].as_array().unwrap() {
+        let number = |part: usize, at: usize| case[part][at].as_u64().unwrap();
+        let (factor, min_pixels, max_pixels) = (number(1, 0) as u32, number(1, 1), number(1, 2));
+        let rule = SizeRule::Smart { factor, min_pixels, max_pixels };
+        let size = rule.size(number(0, 0) as u32, number(0, 1) as u32).unwrap();
+        assert_eq!((u64::from(size.0), u64::from(size.1)), (number(2, 0), number(2, 1)), "{case}");
+    }
+    let rule = SizeRule::Smart { factor: 28, min_pixels: 3136, max_pixels: 1_003_520 };
+    assert!(rule.size(2001, 10).unwrap_err().to_string().contains("200 times"));
+}
+
+/// Qwen2-VL: bicubic, CLIP's mean and deviation, cells of 2 x 2 patches, each channel twice.
+#[test]
+fn rows_equal_those_of_qwen2_vls_processor() {
+    let golden = golden();
+    let expected = &golden["qwen_rows"];
+    let preprocess = Preprocess {
+        size: SizeRule::Smart { factor: 28, min_pixels: 56 * 56, max_pixels: 28 * 28 * 1280 },
+        filter: ResizeFilter::Bicubic,
+        rescale: 1.0 / 255.0,
+        mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+        std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
+        patch: 14,
+        cell: 2,
+        frames: 2,
+    };
+    let rows = preprocess.rows(&picture("rgb.png")).unwrap();
+    assert_eq!(
+        [rows.count() as u64, rows.width as u64].map(Some),
+        [0, 1].map(|at| expected["shape"][at].as_u64())
+    );
+    assert_eq!(
+        [rows.lines, rows.columns].map(|n| Some(u64::from(n))),
+        [1, 2].map(|at| expected["grid"][at].as_u64())
+    );
+    let bytes: Vec<u8> = rows.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows.values[..4]);
+}
+
+/// Samples in the order channel, y, x, as in transformers' arrays.
+fn planes(picture: &Picture) -> Vec<u8> {
+    (0..3).flat_map(|channel| picture.rgb().iter().skip(channel).step_by(3).copied()).collect()
+}
+
+fn mean(values: &[u8]) -> f64 {
+    values.iter().map(|value| f64::from(*value) / 127.5 - 1.0).sum::<f64>() / values.len() as f64
+}
+
+/// Photos: PNG bit for bit. Decoders of JPEG differ, so that only means are compared.
+#[test]
+fn photos_become_gemma_3s_pixels() {
+    let Some(folder) = folder() else { return };
+    let text = std::fs::read_to_string(folder.join("image-golden/golden.json")).unwrap();
+    let golden: Value = serde_json::from_str(&text).unwrap();
+    let mut compared = 0;
+    for (name, expected) in golden["images"].as_object().unwrap() {
+        let Ok(bytes) = std::fs::read(folder.join("images").join(name.rsplit('/').next().unwrap())) else {
+            continue;
+        };
+        let picture = Picture::decode(&bytes, &DecodeLimits::default()).unwrap();
+        let resized = planes(&resize(&picture, 896, 896, ResizeFilter::Bilinear).unwrap());
+        compared += 1;
+        if name.ends_with(".png") {
+            assert_eq!(sha256(&resized), expected["sha256_u8"].as_str().unwrap(), "{name}");
+            continue;
+        }
+        for (plane, expected) in resized.chunks(896 * 896).zip(expected["mean"].as_array().unwrap()) {
+            let (found, expected) = (mean(plane), expected.as_f64().unwrap());
+            assert!((found - expected).abs() < 0.01, "{name}: {found} instead of {expected}");
+        }
+    }
+    assert_eq!(compared, 6, "four PNG files and two JPEG files lie in the folder");
+}

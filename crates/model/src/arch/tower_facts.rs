@@ -1,0 +1,88 @@
+//! Facts of image towers.
+
+use serde::Serialize;
+
+use super::facts::NormFacts;
+use super::tower_schema::{CellRule, ImageTexts};
+
+/// What an image tower reads and makes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TowerFacts {
+    /// The pixels of a side of the image.
+    #[serde(rename = "image_size")]
+    pub image: usize,
+    /// The pixels of a side of a patch; divides `image`.
+    #[serde(rename = "patch_size")]
+    pub patch: usize,
+    /// The values of a pixel.
+    pub channels: usize,
+    /// Whether the projection of patches has a bias.
+    pub patch_bias: bool,
+    /// The norm after the layers.
+    #[serde(rename = "tower_norm")]
+    pub norm: NormFacts,
+    /// How cells become rows of the text model.
+    pub projector: ProjectorFacts,
+    /// The tokens that stand for an image in a prompt.
+    pub image_tokens: ImageTokens,
+}
+
+/// How cells of neighbouring patches become rows of the text model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ProjectorFacts {
+    /// What becomes of the patches of a cell.
+    pub cells: CellRule,
+    /// The patches of a side of a cell; divides those of a side of the image.
+    pub cell: usize,
+    /// The norm of what a cell becomes.
+    #[serde(rename = "projector_norm")]
+    pub norm: NormFacts,
+    /// The hidden size of the text model.
+    #[serde(rename = "projector_width")]
+    pub width: usize,
+}
+
+/// The tokens that stand for an image in a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImageTokens {
+    /// The ids of the tokens before, for each row of, and behind an image, if the files state them; else they are those
+    /// of the texts.
+    pub ids: Option<[u32; 3]>,
+    /// Whether the rows of an image attend to each other both ways.
+    pub mutual: bool,
+    /// Their texts.
+    pub texts: ImageTexts,
+}
+
+impl TowerFacts {
+    /// The patches of a side of the image.
+    pub fn side(&self) -> usize {
+        self.image / self.patch
+    }
+
+    /// The patches of an image.
+    pub fn patches(&self) -> usize {
+        self.side().pow(2)
+    }
+
+    /// The values of a patch: channel after channel, row of pixels after row.
+    pub fn patch_values(&self) -> usize {
+        self.channels * self.patch.pow(2)
+    }
+
+    /// The rows of the text model that an image becomes.
+    pub fn rows(&self) -> usize {
+        (self.side() / self.projector.cell).pow(2)
+    }
+
+    /// The positions of the patches in the order in which the tower reads them, cell after cell: cells row by row from the
+    /// top left, and the patches of a cell in the same way. A position counts the patches row by row.
+    pub fn positions(&self) -> Vec<u32> {
+        let (side, cell) = (self.side(), self.projector.cell);
+        let cells = (0..side / cell).flat_map(|y| (0..side / cell).map(move |x| (y * cell, x * cell)));
+        let patches = cells.flat_map(|(top, left)| {
+            (0..cell).flat_map(move |y| (0..cell).map(move |x| (top + y) * side + left + x))
+        });
+        patches.map(|position| position as u32).collect()
+    }
+}

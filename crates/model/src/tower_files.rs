@@ -1,0 +1,104 @@
+//! The image tower of a model, as a model of its own.
+
+use girih_file::Container;
+use girih_graph::{Graph, Key, OutputKind};
+use girih_tensor::{Error, ErrorKind, Result};
+use serde_json::Value as Json;
+
+use crate::arch::schema::parse;
+use crate::arch::{self, Facts, ModelConfig, TowerFacts, shipped_text};
+use crate::assemble;
+use crate::limits::ModelLimits;
+use crate::weights::ModelWeights;
+
+/// The object of `config.json` that describes the tower.
+const VISION_PART: &str = "vision_config.";
+
+/// The image tower of a model.
+#[derive(Debug)]
+pub struct TowerFiles {
+    /// Its parameters: those of an encoder of patches.
+    pub facts: Facts,
+    /// Its weights, read on demand.
+    pub weights: ModelWeights,
+    /// What it reads and makes.
+    pub tower: TowerFacts,
+}
+
+/// A part of a tower, which is a program of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TowerPart {
+    /// From patches to a hidden state of each.
+    Patches,
+    /// From hidden states to rows of the text model, one for each cell.
+    Cells,
+}
+
+impl TowerPart {
+    /// The only step of the part: one image.
+    pub fn key(self, tower: &TowerFacts) -> Key {
+        let (patches, rows) = (tower.patches() as u32, tower.rows() as u32);
+        match self {
+            TowerPart::Patches => Key {
+                rows: patches,
+                sequences: 1,
+                context: patches,
+                output_rows: patches,
+                output: OutputKind::Hidden,
+            },
+            TowerPart::Cells => Key {
+                rows: patches,
+                sequences: rows,
+                context: patches / rows,
+                output_rows: rows,
+                output: OutputKind::Pooled,
+            },
+        }
+    }
+}
+
+impl TowerFiles {
+    /// Opens the tower with the shipped description `name` for a text model of this hidden size.
+    ///
+    /// # Errors
+    /// When its tensors are not those of the description, a key that girih does not read may change the tower, or its rows
+    /// are not of that size.
+    pub(crate) fn open(
+        container: Container,
+        config: Option<&Json>,
+        (name, width): (&str, usize),
+        allow_keys: &[String],
+        limits: &ModelLimits,
+    ) -> Result<TowerFiles> {
+        let missing = || Error::new(format!("girih has no description of the image tower '{name}'"));
+        let own = parse(shipped_text(name).ok_or_else(missing)?)?;
+        let allowed: Vec<String> =
+            allow_keys.iter().filter(|key| key.starts_with(VISION_PART)).cloned().collect();
+        let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
+        arch::check_refused(&own, &source, &allowed)?;
+        let layers = source.layers(&own, limits)?;
+        let kinds = arch::layer_kinds(&own, &source, layers)?;
+        let mut weights = ModelWeights::resolve(&own, container, &kinds, &[])?;
+        let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
+        let facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
+        arch::check_keys(&own, &source, &facts, &allowed)?;
+        weights.complete(&own, &facts)?;
+        let tower = facts.tower.clone().ok_or_else(|| Error::new(format!("'{name}' is no image tower")))?;
+        if tower.projector.width != width {
+            let sentence = format!(
+                "the image tower makes rows of {}, but the model's hidden size is {width}; use the tower of this model",
+                tower.projector.width
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        Ok(TowerFiles { facts, weights, tower })
+    }
+
+    /// The graph of a part, for one image.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graph`](crate::ModelFiles::graph).
+    pub fn graph(&self, part: TowerPart) -> Result<Graph> {
+        assemble::tower_graph(&self.facts, &self.weights, part)
+    }
+}
