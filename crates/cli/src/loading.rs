@@ -130,7 +130,8 @@ pub fn open_shape(path: &Path, arch: &ArchArgs) -> Result<ModelShape> {
 
 /// The options with the architectures that the user has described.
 fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
-    let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
+    let mut options =
+        OpenOptions { allow_key: arch.allow_key.clone(), projector: arch.mmproj.clone(), ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;

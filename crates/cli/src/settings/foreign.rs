@@ -72,7 +72,7 @@ const OPTIONS: &[(&[&str], Counterpart)] = &[
     (&["--no-warmup"], Clause("girih has no warm-up; remove")),
     (&["--jinja"], Clause("girih always applies the model's chat template; remove")),
     (&["--lora", "--lora-scaled"], Clause("girih has no LoRA adapters; remove")),
-    (&["--mmproj", "--image"], Clause("girih reads no images; remove")),
+    (&["--image"], Clause("girih reads no images; remove")),
     (&["--api-key-file"], Name("--api-keys")),
     (&["-a", "--alias"], Name("--served-name")),
     (&["--ssl-key-file", "--ssl-keyfile"], Name("--tls-key")),
