@@ -22,7 +22,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
     (
         "girih",
-        &["tensor", "graph", "file", "words", "hub", "image", "model", "engine", "grammar", "cpu", "npu", "gpu"],
+        &[
+            "tensor", "graph", "file", "words", "hub", "image", "model", "engine", "grammar", "cpu", "npu",
+            "gpu",
+        ],
     ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),
