@@ -29,6 +29,9 @@ pub struct ArchArgs {
     /// Ignore an unsupported key of the model (may change results); can be repeated.
     #[arg(long, value_name = "NAME")]
     pub allow_key: Vec<String>,
+    /// Projector file with the image tower of a .gguf model [default: the mmproj-*.gguf beside it].
+    #[arg(long, value_name = "FILE")]
+    pub mmproj: Option<PathBuf>,
     /// The adapters beside the model, of commands that have [`AdapterArgs`](crate::adapter_args::AdapterArgs).
     #[arg(skip)]
     pub adapters: Vec<AdapterSource>,
@@ -37,7 +40,7 @@ pub struct ArchArgs {
 impl ArchArgs {
     /// Whether none is given.
     pub fn is_empty(&self) -> bool {
-        self.arch.is_empty() && self.allow_key.is_empty()
+        self.arch.is_empty() && self.allow_key.is_empty() && self.mmproj.is_none()
     }
 }
 

@@ -110,12 +110,34 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     for entry in folder.read_dir().map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".gguf")) else { continue };
-        if SplitName::of(stem).is_none_or(|split| split.number == 1) {
+        if !is_projector(stem) && SplitName::of(stem).is_none_or(|split| split.number == 1) {
             names.push(format!("{stem}.gguf"));
         }
     }
     names.sort();
     Ok(names)
+}
+
+/// Whether a file is the image tower of a model, by its name.
+fn is_projector(name: &str) -> bool {
+    name.ends_with(".gguf") && name.to_ascii_lowercase().contains("mmproj")
+}
+
+/// The image towers in `folder`, sorted: files `mmproj-….gguf`, as llama.cpp's converter names them.
+///
+/// # Errors
+/// When the folder cannot be listed.
+pub fn projector_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let unreadable = |error| Error::new(format!("cannot be listed: {error}")).of(folder.display());
+    let mut files = Vec::new();
+    for entry in folder.read_dir().map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        if name.to_str().is_some_and(is_projector) {
+            files.push(folder.join(name));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {

@@ -369,7 +369,10 @@ impl Model {
     /// # Errors
     /// As [`Model::image_format`].
     pub fn tower_files(&self) -> Result<&Arc<TowerFiles>> {
-        let open = || Ok(Arc::new(self.0.files.tower(&ModelLimits::DEFAULT)?));
+        let open = || {
+            let projector = self.0.open_options.projector.as_deref();
+            Ok(Arc::new(self.0.files.tower(projector, &ModelLimits::DEFAULT)?))
+        };
         self.0.tower.get_or_init(open).as_ref().map_err(Error::clone)
     }
 

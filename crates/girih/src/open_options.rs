@@ -67,6 +67,14 @@ pub struct OpenOptions {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub reply_style: Option<ReplyStyle>,
+    /// The projector file (`mmproj-….gguf`) with the model's image tower. Without one, it is the tower in the model's own
+    /// files, or for a GGUF the one projector file beside it.
+    ///
+    /// ```
+    /// let options = girih::OpenOptions { projector: Some("mmproj-F16.gguf".into()), ..Default::default() };
+    /// # let _ = options;
+    /// ```
+    pub projector: Option<PathBuf>,
     /// See [`OpenOptions::architecture`].
     #[doc(hidden)]
     pub architectures: Vec<Arch>,
@@ -112,6 +120,7 @@ impl Default for OpenOptions {
             sync: SyncProcess::default(),
             chat_template: None,
             reply_style: None,
+            projector: None,
             architectures: Vec::new(),
             adapters: Vec::new(),
             allow_key: Vec::new(),

@@ -163,7 +163,15 @@ impl TowerPlan {
         plans.into_iter().fold(own, MemoryPlan::plus)
     }
 
-    pub(crate) fn refusals(&self) -> Vec<Refusal> {
+    /// The nodes that the backend does not run; empty if the tower can be loaded.
+    ///
+    /// ```no_run
+    /// # use girih::{Model, RunOptions};
+    /// # let plan = Model::open("models/gemma-3-4b-it")?.plan(RunOptions { images: true, ..RunOptions::default() })?;
+    /// assert!(plan.tower().unwrap().refusals().is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn refusals(&self) -> Vec<Refusal> {
         let plans = [&self.patches, &self.cells];
         plans.iter().flat_map(|plan| plan.backend.refuses(&plan.graph)).collect()
     }

@@ -34,6 +34,7 @@ mod patches;
 mod picture;
 mod raster;
 mod resize;
+mod zeroed;
 
 pub use crops::PanAndScan;
 pub use girih_tensor::{Error, ErrorKind, Result};

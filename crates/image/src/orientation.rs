@@ -2,7 +2,7 @@
 
 use girih_tensor::Result;
 
-use crate::raster::zeroed;
+use crate::zeroed::zeroed;
 
 /// How a stored image is to be shown. The names are those of Pillow's operations that turn it upright.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::formats;
 use crate::limits::{DecodeLimits, refused};
-use crate::raster::zeroed;
+use crate::zeroed::zeroed;
 
 /// A picture in RGB with 8 bits a channel.
 #[derive(Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use girih_tensor::Result;
 
-use crate::limits::refused;
 use crate::orientation::Orientation;
+use crate::zeroed::zeroed;
 
 /// A decoded image before it is RGB and upright.
 pub(crate) struct Raster {
@@ -70,14 +70,4 @@ fn grey_to_rgb(samples: &[u8], step: usize) -> Result<Vec<u8>> {
         pixel.fill(*sample);
     }
     Ok(rgb)
-}
-
-/// `len` zeros, or an error where memory does not suffice.
-pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|_| refused(format!("there is no memory for an image of {len} bytes")))?;
-    bytes.resize(len, 0);
-    Ok(bytes)
 }

@@ -12,7 +12,7 @@ use girih_tensor::Result;
 
 use crate::limits::refused;
 use crate::picture::Picture;
-use crate::raster::zeroed;
+use crate::zeroed::zeroed;
 
 /// The bits after the point of a weight: 32 less 8 of a sample and 2 for sums above 1.
 const PRECISION: u32 = 22;

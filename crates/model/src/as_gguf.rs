@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::Scaling;
 use crate::arch::{self, Facts, ModelConfig, Stored};
-use crate::limits::ModelLimits;
 use crate::json::parse_json;
+use crate::limits::ModelLimits;
 use crate::model::ModelFiles;
 use crate::weights::ModelWeights;
 

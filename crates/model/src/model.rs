@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use girih_file::{Container, ContainerKind, read_required};
+use girih_file::{Container, ContainerKind, projector_files, read_required};
 use girih_graph::{Graph, Key, OutputKind};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
@@ -36,6 +36,8 @@ pub struct ModelFiles {
     ignored_keys: Vec<String>,
     /// The keys that a caller allowed.
     allow_keys: Vec<String>,
+    /// Whether its files may describe an image tower.
+    describes_tower: bool,
     folder: PathBuf,
     /// Where it was opened; `None` if it is part of the program.
     path: Option<PathBuf>,
@@ -79,6 +81,7 @@ impl ModelFiles {
             arch,
             ignored_keys,
             allow_keys,
+            describes_tower: config.is_none_or(|config| config.get("vision_config").is_some()),
             folder: folder.to_owned(),
             path: Some(path.to_owned()),
             embedded: None,
@@ -152,31 +155,40 @@ impl ModelFiles {
         &self.adapters
     }
 
-    /// Whether girih knows an image tower of the model's architecture.
+    /// Whether the model may have an image tower: girih knows one of its architecture, and its `config.json`, if it has
+    /// one, describes it.
     pub fn may_have_tower(&self) -> bool {
-        self.arch.image_tower.is_some()
+        self.arch.image_tower.is_some() && self.describes_tower
     }
 
-    /// Opens the model's image tower.
+    /// Opens the model's image tower: that of the projector file `projector`, if one is given; else that in the model's own
+    /// files, or for a GGUF the one projector file beside it.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when girih knows no tower of this architecture, or the files have none; when
     /// they are malformed.
-    pub fn tower(&self, limits: &ModelLimits) -> Result<TowerFiles> {
+    pub fn tower(&self, projector: Option<&Path>, limits: &ModelLimits) -> Result<TowerFiles> {
         let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
         let name = &self.facts.name;
         let (Some(tower), Some(path)) = (&self.arch.image_tower, &self.path) else {
             return refused(format!("a model of architecture {name} reads no images; use one that does"));
         };
-        let container = Container::open(path, &limits.file)?;
-        if container.kind() == ContainerKind::Gguf {
-            let sentence =
-                "a GGUF of a text model has no image tower; give its projector file, 'mmproj-….gguf'";
-            return refused(sentence.to_owned());
-        }
-        let config = read_json(&self.folder, "config.json", limits)?;
         let text = (tower.as_str(), self.facts.sizes.width);
-        TowerFiles::open(container, Some(&config), text, &self.allow_keys, limits)
+        let is_gguf = self.weights.container().kind() == ContainerKind::Gguf;
+        if projector.is_none() && !is_gguf {
+            if !self.describes_tower {
+                return refused(
+                    "the model's config.json has no 'vision_config', so it reads no images".to_owned(),
+                );
+            }
+            let config = read_json(&self.folder, "config.json", limits)?;
+            let container = Container::open(path, &limits.file)?;
+            return TowerFiles::open(container, Some(&config), text, &self.allow_keys, limits);
+        }
+        let file = projector.map_or_else(|| only_projector(&self.folder), |file| Ok(file.to_owned()))?;
+        let opened = Container::open(&file, &limits.file)
+            .and_then(|container| TowerFiles::open(container, None, text, &self.allow_keys, limits));
+        opened.map_err(|error| error.of(file.display()))
     }
 
     /// The name of the value of the model's graph with [`GraphOptions::hidden_rows`] that holds these hidden states.
@@ -214,18 +226,18 @@ impl ModelFiles {
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
         let (folder, path, embedded) = (PathBuf::from(files.name), None, Some(*files));
-        let (allow_keys, adapters) = (Vec::new(), Arc::default());
         Ok(ModelFiles {
             facts,
             weights,
             generation,
             arch,
             ignored_keys,
-            allow_keys,
+            allow_keys: Vec::new(),
+            describes_tower: false,
             folder,
             path,
             embedded,
-            adapters,
+            adapters: Arc::default(),
         })
     }
 
@@ -316,6 +328,23 @@ pub(crate) fn interpret(
     let ignored_keys = arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
     weights.complete(&arch, &facts)?;
     Ok(Interpreted { facts, weights, arch, ignored_keys })
+}
+
+/// The only projector file beside a GGUF.
+fn only_projector(folder: &Path) -> Result<PathBuf> {
+    let refused = |sentence| Err(Error::with_kind(ErrorKind::Refused, sentence));
+    match &projector_files(folder)?[..] {
+        [only] => Ok(only.clone()),
+        [] => refused(
+            "no projector file 'mmproj-….gguf', which has the image tower, lies beside the model; give one with --mmproj"
+                .to_owned(),
+        ),
+        [first, others @ ..] => {
+            let name = first.file_name().unwrap_or_default().display();
+            let count = others.len();
+            refused(format!("{name} and {count} more projector files lie beside the model; choose one with --mmproj"))
+        }
+    }
 }
 
 /// Reads a small JSON file of the model in `folder`.

@@ -1,18 +1,21 @@
 //! The image tower of a model, as a model of its own.
 
-use girih_file::Container;
+use girih_file::{Container, Metadata, MetadataArray, MetadataValue, quote};
 use girih_graph::{Graph, Key, OutputKind};
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
 use crate::arch::schema::parse;
-use crate::arch::{self, Facts, ModelConfig, TowerFacts, shipped_text};
+use crate::arch::{self, Arch, Facts, ModelConfig, TowerFacts, shipped_text};
 use crate::assemble;
 use crate::limits::ModelLimits;
 use crate::weights::ModelWeights;
 
 /// The object of `config.json` that describes the tower.
 const VISION_PART: &str = "vision_config.";
+
+/// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
+const USUAL_PIXELS: [f32; 3] = [0.5; 3];
 
 /// The image tower of a model.
 #[derive(Debug)]
@@ -71,7 +74,11 @@ impl TowerFiles {
         limits: &ModelLimits,
     ) -> Result<TowerFiles> {
         let missing = || Error::new(format!("girih has no description of the image tower '{name}'"));
-        let own = parse(shipped_text(name).ok_or_else(missing)?)?;
+        let mut own = parse(shipped_text(name).ok_or_else(missing)?)?;
+        if config.is_none() {
+            check_projector(&own, container.metadata())?;
+            name_as_before(&mut own, &container);
+        }
         let allowed: Vec<String> =
             allow_keys.iter().filter(|key| key.starts_with(VISION_PART)).cloned().collect();
         let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
@@ -100,5 +107,56 @@ impl TowerFiles {
     /// As [`ModelFiles::graph`](crate::ModelFiles::graph).
     pub fn graph(&self, part: TowerPart) -> Result<Graph> {
         assemble::tower_graph(&self.facts, &self.weights, part)
+    }
+}
+
+/// Checks that a GGUF is a projector file.
+fn check_projector(own: &Arch, metadata: &Metadata) -> Result<()> {
+    let architecture = metadata.require::<&str>("general.architecture")?;
+    if own.matches.gguf.iter().any(|known| known == architecture) {
+        return check_pixels(metadata);
+    }
+    let sentence = format!(
+        "has the architecture {}; a projector file, 'mmproj-….gguf', has {}",
+        quote(architecture),
+        own.matches.gguf.join(" or ")
+    );
+    Err(Error::with_kind(ErrorKind::Refused, sentence))
+}
+
+/// Checks that images are prepared as for the towers that girih knows.
+fn check_pixels(metadata: &Metadata) -> Result<()> {
+    for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
+        let Some(value) = metadata.value(key) else { continue };
+        let is_usual = matches!(value, MetadataValue::Array(MetadataArray::F32(list))
+            if list.len() == USUAL_PIXELS.len() && list.iter().eq(&USUAL_PIXELS));
+        if !is_usual {
+            let sentence =
+                format!("sets '{key}' to {value}; girih prepares images with 0.5 for each channel");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    Ok(())
+}
+
+/// Exchanges the names of the two matrices of the feed-forward part if a projector file has them the other way round, as
+/// llama.cpp's first converters wrote them (`is_ffn_swapped` in its `clip.cpp`): the one whose rows are read first is then
+/// called `down`.
+fn name_as_before(own: &mut Arch, container: &Container) {
+    let width = container.tensors().get("v.post_ln.weight").map(|info| info.shape.elements());
+    let down = container.tensors().get("v.blk.0.ffn_down.weight").map(|info| info.shape.columns());
+    let up = container.tensors().get("v.blk.0.ffn_up.weight").map(|info| info.shape.columns());
+    if down.is_none() || down != width || up == width {
+        return;
+    }
+    for part in ["weight", "bias"] {
+        let [up, down] = ["up", "down"].map(|name| format!("layers.{{i}}.ffn.{name}.{part}"));
+        let names = [&up, &down].map(|name| own.weights.get(name).and_then(|weight| weight.gguf.clone()));
+        let [of_up, of_down] = names;
+        for (name, gguf) in [(up, of_down), (down, of_up)] {
+            if let Some(weight) = own.weights.get_mut(&name) {
+                weight.gguf = gguf;
+            }
+        }
     }
 }

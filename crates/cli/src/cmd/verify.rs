@@ -134,7 +134,12 @@ impl GoldenRun {
     /// When the golden cannot be read, or the model does not load.
     pub fn of(model: Model, device: &DeviceArgs, golden: &Path, against: Against) -> Result<GoldenRun> {
         let golden = Golden::read(golden, against.precision(), &sizes(&model));
-        let golden = golden.map_err(|error| Error::call(error.to_string()))?;
+        let golden = golden.map_err(|error| {
+            // Why images cannot be read.
+            let tower = model.files().may_have_tower().then(|| model.tower_files().err()).flatten();
+            let tower = tower.map_or_else(String::new, |tower| format!("; the image tower: {tower}"));
+            Error::call(format!("{error}{tower}"))
+        })?;
         let options = loading::options_for_measuring(device)?;
         let tower = match golden.image_rows() {
             None => None,

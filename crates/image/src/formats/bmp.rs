@@ -5,7 +5,8 @@ use girih_tensor::Result;
 
 use crate::limits::{DecodeLimits, refused};
 use crate::orientation::Orientation;
-use crate::raster::{PixelChannels, Raster, zeroed};
+use crate::raster::{PixelChannels, Raster};
+use crate::zeroed::zeroed;
 
 /// The bytes of the header before the one that describes the image.
 const FILE_HEADER: usize = 14;

@@ -7,7 +7,8 @@ use girih_tensor::Result;
 
 use crate::limits::{DecodeLimits, refused};
 use crate::orientation::Orientation;
-use crate::raster::{PixelChannels, Raster, zeroed};
+use crate::raster::{PixelChannels, Raster};
+use crate::zeroed::zeroed;
 
 /// Decodes the first frame. As in Pillow, pixels outside of the frame have the transparent colour, or the first of
 /// the palette; a screen that is smaller than the frame grows.

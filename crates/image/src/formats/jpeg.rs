@@ -10,7 +10,8 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use crate::exif;
 use crate::limits::{DecodeLimits, refused};
 use crate::orientation::Orientation;
-use crate::raster::{PixelChannels, Raster, zeroed};
+use crate::raster::{PixelChannels, Raster};
+use crate::zeroed::zeroed;
 
 /// The maximum number of scans. Each scan of a progressive image passes over all of it, and an empty scan
 /// has a few bytes. Encoders write at most some 20; files may hold a preview of their own.

@@ -8,7 +8,8 @@ use png::{ColorType, Decoder, DecodingError, Limits, Transformations};
 use crate::exif;
 use crate::limits::{DecodeLimits, refused};
 use crate::orientation::Orientation;
-use crate::raster::{PixelChannels, Raster, zeroed};
+use crate::raster::{PixelChannels, Raster};
+use crate::zeroed::zeroed;
 
 /// Decodes the first image of a PNG or APNG file. Palettes are looked up; 16 bits are cut to the upper 8.
 pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Raster> {

@@ -8,7 +8,8 @@ use image_webp::{DecodingError, WebPDecoder};
 use crate::exif;
 use crate::limits::{DecodeLimits, refused};
 use crate::orientation::Orientation;
-use crate::raster::{PixelChannels, Raster, zeroed};
+use crate::raster::{PixelChannels, Raster};
+use crate::zeroed::zeroed;
 
 /// Decodes a WebP image, or the first frame of an animation.
 pub(super) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Raster> {

@@ -258,7 +258,10 @@ impl KeyCheck<'_> {
         let mut unread = Vec::new();
         for (key, value) in metadata.iter() {
             let is_known = match (key, key.strip_prefix(&prefix)) {
-                ("general.type", _) => metadata.get::<&str>(key)? == Some("model"),
+                ("general.type", _) => {
+                    let kind = if self.arch.tower.is_some() { "mmproj" } else { "model" };
+                    metadata.get::<&str>(key)? == Some(kind)
+                }
                 (_, Some(suffix)) => self.is_known_in_gguf(key, suffix, metadata, facts),
                 _ => !key.starts_with("adapter."),
             };

@@ -97,7 +97,10 @@ impl Arch {
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.drafting", sizes.drafting.as_ref(), |_| None),
-            ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
+            // That of a tower follows from its image.
+            ("sizes.context", Some(&sizes.context).filter(|_| self.tower.is_none()), |facts| {
+                Some(FactValue::Size(facts.sizes.context))
+            }),
             ("sizes.vocabulary", sizes.vocabulary.as_ref(), |facts| {
                 Some(FactValue::Size(facts.sizes.vocabulary))
             }),

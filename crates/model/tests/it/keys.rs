@@ -581,9 +581,14 @@ fn harmless(table: &mut String, keys: impl IntoIterator<Item = (String, Harmless
 /// The table of one architecture.
 fn section(arch: &Arch) -> String {
     let mut table = format!("\n## {}\n\n| key | what girih does with it |\n|---|---|\n", arch.name);
-    row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
-    let types = arch.matches.hf_model_type.join("', '");
-    row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
+    if arch.tower.is_some() {
+        let gguf = arch.matches.gguf.join("', '");
+        row(&mut table, "`general.architecture`", &format!("read: must be '{gguf}'"));
+    } else {
+        row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
+        let types = arch.matches.hf_model_type.join("', '");
+        row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
+    }
     let mut fixed = Vec::new();
     for ArchParameter { name, field, .. } in arch.parameters() {
         let keys =
@@ -659,12 +664,13 @@ fn the_table_of_keys_is_up_to_date() {
         ("*.rope.dimension_count", "the rotated components of a head"),
         ("*.attention.causal", "true, for encoders false"),
         ("*.vocab_size", "the rows of the embedding table"),
-        ("general.type", "'model'"),
+        ("general.type", "'model', for image towers 'mmproj'"),
     ] {
         row(&mut text, &format!("`{key}`"), &format!("must be {value}"));
     }
     row(&mut text, "`adapter.*`", "refused");
     arch::known(&[]).unwrap().iter().for_each(|arch| text += &section(arch));
+    arch::towers().unwrap().iter().for_each(|arch| text += &section(arch));
     let path = committed("../../docs/keys.md");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &text).unwrap();
