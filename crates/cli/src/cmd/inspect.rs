@@ -136,13 +136,10 @@ fn tower_sentence(model: &Model, options: &RunOptions) -> String {
     let (facts, layers) = (plan.facts(), plan.files().facts.layers.len());
     let (side, patch, rows) = (facts.image, facts.patch, facts.rows());
     let memory = bytes(plan.memory().total());
-    match plan.refusals().first() {
-        Some(refusal) => format!("image tower: refused: {}: {}", refusal.node, refusal.reason),
-        None => format!(
-            "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens an image; memory {memory} \
-             with the first image"
-        ),
-    }
+    format!(
+        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens an image; memory {memory} \
+         with the first image"
+    )
 }
 
 /// Prints what an assistant is: how it runs depends on the model that it drafts for.
