@@ -109,8 +109,9 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.read_dir().map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
-        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".gguf")) else { continue };
-        if !is_projector(stem) && SplitName::of(stem).is_none_or(|split| split.number == 1) {
+        let Some(name) = name.to_str().filter(|name| !is_projector(name)) else { continue };
+        let Some(stem) = name.strip_suffix(".gguf") else { continue };
+        if SplitName::of(stem).is_none_or(|split| split.number == 1) {
             names.push(format!("{stem}.gguf"));
         }
     }
