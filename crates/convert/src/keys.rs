@@ -173,7 +173,8 @@ impl<'a> KeyWriter<'a> {
 
     /// The keys that only other programs read.
     fn written(&mut self) -> Result<()> {
-        for WrittenKey { gguf, is } in self.arch.written.values() {
+        let arch = self.arch;
+        for WrittenKey { gguf, is } in arch.written.values() {
             let Some(gguf) = gguf else { continue };
             if self.keys.metadata.value(gguf).is_some() {
                 continue;
