@@ -20,7 +20,6 @@ mod recipe;
 mod report;
 mod source;
 mod stream;
-mod stream_parts;
 mod types;
 mod vocabulary;
 

@@ -28,7 +28,7 @@ pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::weight_schema::{
-    ExpertsPart, LatentPart, LayersPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+    ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
 pub use super::written_schema::{WrittenKey, WrittenSize, WrittenValue};
 
