@@ -196,7 +196,7 @@ fn plan(
             let default = || by_type(file_type, role, tensor.shape.columns(), context);
             chooser.choose([&tensor.weight, &tensor.name], &tensor.shape, default)?
         };
-        tensor.parts.iter_mut().for_each(|(part, _)| part.stored = tensor.stored);
+        tensor.parts.iter_mut().for_each(|(part, ..)| part.stored = tensor.stored);
     }
     chooser.finish()?;
     Ok(planned)

@@ -24,12 +24,12 @@ pub(super) fn add(
         return Ok(());
     };
     let layer = layer.map(|(model, layer)| &model.facts.layers[layer]);
-    let rows = rows_in_tensor(part, &weight.shape, layer)
+    let (rows, all) = rows_in_tensor(part, &weight.shape, layer)
         .map_err(|error| Error::new(format!("'{}' {error}", weight.weight)))?;
     match planned.iter_mut().find(|tensor| tensor.name == weight.name) {
-        Some(tensor) => tensor.parts.push((weight, rows)),
+        Some(tensor) => tensor.parts.push((weight, rows, all)),
         None => {
-            let parts = vec![(weight.clone(), rows)];
+            let parts = vec![(weight.clone(), rows, all)];
             planned.push(Planned { parts, ..weight });
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn add(
 /// # Errors
 /// When they do not fill it.
 pub(super) fn join(tensor: &mut Planned) -> Result<()> {
-    let Some((first, _)) = tensor.parts.first() else { return Ok(()) };
+    let Some((first, _, all)) = tensor.parts.first() else { return Ok(()) };
     let mut end = 0;
     for (range, ..) in rows(tensor) {
         if range.start != end {
@@ -49,10 +49,13 @@ pub(super) fn join(tensor: &mut Planned) -> Result<()> {
         }
         end = range.end;
     }
+    if end != *all {
+        return Err(missing(tensor));
+    }
     let extents = first.shape.extents();
     let is_vector = extents.len() == 1;
     let columns = first.shape.columns();
-    let is_alike = |(part, _): &(Planned, Vec<Range<usize>>)| match part.shape.extents().len() {
+    let is_alike = |(part, ..): &(Planned, Vec<Range<usize>>, usize)| match part.shape.extents().len() {
         1 => is_vector,
         _ => !is_vector && part.shape.columns() == columns,
     };
@@ -73,7 +76,7 @@ fn missing(tensor: &Planned) -> Error {
 /// The rows of a tensor in their order: a range of them, the index of the part that has it, and that part's first row.
 pub(super) fn rows(tensor: &Planned) -> Vec<(Range<usize>, usize, usize)> {
     let mut rows = Vec::new();
-    for (index, (_, ranges)) in tensor.parts.iter().enumerate() {
+    for (index, (_, ranges, _)) in tensor.parts.iter().enumerate() {
         let mut first = 0;
         for range in ranges {
             rows.push((range.clone(), index, first));

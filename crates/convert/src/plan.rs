@@ -26,9 +26,9 @@ pub(super) struct Planned {
     pub layout: FileLayout,
     /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
-    /// The weights that the tensor consists of, if it holds several, each with its rows of the tensor. `weight` is the
-    /// first one.
-    pub parts: Vec<(Planned, Vec<Range<usize>>)>,
+    /// The weights that the tensor consists of, if it holds several, each with its rows of the tensor and the number of all
+    /// rows. `weight` is the first one.
+    pub parts: Vec<(Planned, Vec<Range<usize>>, usize)>,
 }
 
 /// The layout of a weight in the file.

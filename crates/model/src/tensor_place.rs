@@ -10,7 +10,7 @@ use crate::arch::schema::TensorPart;
 use crate::latent_rows::LatentCut;
 use crate::row_cut::RowCut;
 
-/// The rows of a tensor that are those of a weight, in its order. The weight is this part of the tensor; `shape` is its
+/// The rows of a tensor that are those of a weight, in its order, and the number of all rows of the tensor. The weight is this part of the tensor; `shape` is its
 /// own, as the tensor has its rows and columns, and `layer` the layer that it belongs to, if it belongs to one.
 ///
 /// # Errors
@@ -19,15 +19,16 @@ pub fn rows_in_tensor(
     part: TensorPart,
     shape: &Shape,
     layer: Option<&LayerFacts>,
-) -> Result<Vec<Range<usize>>> {
+) -> Result<(Vec<Range<usize>>, usize)> {
     let rows = shape.extents()[0];
     let unknown = || Error::new("is a part of a tensor that can be read but not written");
     Ok(match part {
-        TensorPart::Rows([index, _]) => vec![index * rows..(index + 1) * rows],
+        TensorPart::Rows([index, count]) => (vec![index * rows..(index + 1) * rows], count * rows),
         TensorPart::Latent { latent } => {
             let attend = layer.and_then(|layer| layer.mixer.attention()).ok_or_else(unknown)?;
             let facts = attend.latent.as_ref().ok_or_else(unknown)?;
-            LatentCut::of(latent, attend.heads, facts).ranges()
+            let cut = LatentCut::of(latent, attend.heads, facts);
+            (cut.ranges(), cut.groups * cut.size)
         }
         TensorPart::Flat { .. }
         | TensorPart::Grouped { .. }
@@ -37,7 +38,8 @@ pub fn rows_in_tensor(
         | TensorPart::Delta { .. }
         | TensorPart::DeltaGrouped { .. } => {
             let mixer = &layer.ok_or_else(unknown)?.mixer;
-            RowCut::of(part, mixer).ok_or_else(unknown)?.ranges()
+            let cut = RowCut::of(part, mixer).ok_or_else(unknown)?;
+            (cut.ranges(), cut.need().0)
         }
         TensorPart::Columns { .. }
         | TensorPart::Experts(_)
