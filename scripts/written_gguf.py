@@ -5,7 +5,8 @@
 
 For each family and seed, makes a model as `random_models.py` does, writes it as GGUF with girih in f32, runs `girih verify`
 on the golden values of transformers and with `--source`, and compares names, shapes, values and keys with the converter's
-file. Prints a line of JSON per model: `state` is right, refused (by girih, by name), or wrong with a sentence; `differs`
+file. Prints a line of JSON per model: `state` is right, refused (by girih, by name), unbuilt (transformers does not run it),
+or wrong with a sentence; `differs`
 lists what the two files have in different ways. Keys of the tokenizer and the file's description are left out. Needs what
 `random_models.py` needs, and gguf.
 """
@@ -79,7 +80,10 @@ def check(family: str, seed: int, args: argparse.Namespace, folder: Path) -> Val
     girih = random_models.Girih(args)
     if refusal := girih.refusal(folder):
         return line | {"state": "refused", "sentence": refusal}
-    random_models.write_golden(folder, config, ["f32"], draw)
+    try:
+        random_models.write_golden(folder, config, ["f32"], draw)
+    except RuntimeError as fault:
+        return random_models.unbuilt(family, seed, fault)
     written = folder / "written.gguf"
     ended = girih.run("quantize", folder, written, "--type", "f32", "--quiet")
     if ended.returncode != 0:

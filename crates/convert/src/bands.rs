@@ -12,7 +12,7 @@ use girih_tensor::{Error, ErrorKind, Result, View};
 use super::plan::{FileLayout, Planned};
 
 /// The approximate number of weights in memory at a time: 16 MiB of `f32`.
-pub(super) const BAND_WEIGHTS: usize = 4 << 20;
+const BAND_WEIGHTS: usize = 4 << 20;
 
 /// The bytes in memory of a weight of a band, at most: as read, as `f32`, reordered, packed by part
 /// and as a whole, and decoded again.
@@ -57,7 +57,7 @@ pub(super) fn write_rows(
 }
 
 /// Refuses values that are not finite.
-pub(super) fn check_finite(values: &[f32]) -> Result<()> {
+fn check_finite(values: &[f32]) -> Result<()> {
     match values.iter().find(|value| !value.is_finite()) {
         None => Ok(()),
         Some(value) => {
@@ -68,7 +68,7 @@ pub(super) fn check_finite(values: &[f32]) -> Result<()> {
 
 /// Checks that a band of this many weights can be converted: the vectors of a band are allocated
 /// where a failure would end the process, so as many bytes are reserved and freed before.
-pub(super) fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> {
+fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> {
     let heaps = threads.get().min(HEAPS_COUNTED) * THREAD_HEAP_BYTES;
     let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES).saturating_add(heaps);
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
@@ -79,14 +79,14 @@ pub(super) fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> 
 
 /// A tensor as rows and columns; a vector is a column, so that its elements can
 /// be reordered like rows.
-pub(super) struct MatrixView<'a> {
+struct MatrixView<'a> {
     tensor: &'a Planned,
-    pub rows: usize,
-    pub columns: usize,
+    rows: usize,
+    columns: usize,
 }
 
 impl MatrixView<'_> {
-    pub fn of(tensor: &Planned) -> MatrixView<'_> {
+    fn of(tensor: &Planned) -> MatrixView<'_> {
         let shape = &tensor.shape;
         // Only formats of single values can be split into rows of one value.
         let column =
@@ -121,7 +121,7 @@ impl MatrixView<'_> {
 
     /// The bytes of `rows` rows in the source's format; in the file's order if a
     /// tile has only one row.
-    pub fn read(&self, weights: &ModelWeights, start: usize, rows: usize) -> Result<Vec<u8>> {
+    fn read(&self, weights: &ModelWeights, start: usize, rows: usize) -> Result<Vec<u8>> {
         let source = self.tensor.source;
         let offset = source.matrix_bytes(start, self.columns)? as u64;
         let mut bytes = vec![0; source.matrix_bytes(rows, self.columns)?];
@@ -141,7 +141,7 @@ impl MatrixView<'_> {
     }
 
     /// The values of `rows` rows in the file's order.
-    pub fn decode(&self, bytes: &[u8], rows: usize) -> Result<Vec<f32>> {
+    fn decode(&self, bytes: &[u8], rows: usize) -> Result<Vec<f32>> {
         let source = self.tensor.source;
         let mut values = vec![0.0; rows * self.columns];
         View::new(source, rows, self.columns, bytes)?.unpack_rows(0..rows, &mut values);
@@ -152,7 +152,7 @@ impl MatrixView<'_> {
     }
 
     /// Packs `values` to the file's format on `threads` threads.
-    pub fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
+    fn pack(&self, values: &[f32], threads: NonZeroUsize) -> Result<Vec<u8>> {
         let tiles = self.tensor.stored.tile().0;
         let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
         let parts = values.chunks((rows * self.columns).max(1));

@@ -189,20 +189,14 @@ fn plan(
     }
     for tensor in &mut planned {
         parts::join(tensor)?;
-        if is_stack(&tensor.weight) {
-            let (rows, columns) = (tensor.shape.rows() / tensor.parts.len(), tensor.shape.columns());
-            tensor.shape = Shape::new(&[tensor.parts.len(), rows, columns])?;
-        }
         (tensor.stored, tensor.note) = if is_exact(model, &tensor.weight) {
             (DType::F32, None)
-        } else if is_kept(&tensor.weight) && tensor.source.tile() == (1, 1) {
-            (tensor.source, Some("kept as it is".to_owned()))
         } else {
             let role = role(&tensor.weight, layer_of(&tensor.weight), is_tied);
             let default = || by_type(file_type, role, tensor.shape.columns(), context);
             chooser.choose([&tensor.weight, &tensor.name], &tensor.shape, default)?
         };
-        tensor.parts.iter_mut().for_each(|(part, _)| part.stored = tensor.stored);
+        tensor.parts.iter_mut().for_each(|(part, ..)| part.stored = tensor.stored);
     }
     chooser.finish()?;
     Ok(planned)
@@ -228,17 +222,6 @@ fn tensor_name(model: &ModelFiles, entry: &Weight, layer: Option<usize>) -> Opti
 fn is_exact(model: &ModelFiles, weight: &str) -> bool {
     let is_vector = model.weights.info(weight).is_some_and(|(_, shape)| shape.extents().len() < 2);
     is_vector || weight.contains(".ffn.router.") || weight.ends_with(".bias") || weight.ends_with(".taps")
-}
-
-/// Whether the matrices of several residual streams are a stack in the file, with a dimension more.
-fn is_stack(weight: &str) -> bool {
-    weight.starts_with("embed.streams.") || weight.starts_with("head.streams.")
-}
-
-/// Whether llama.cpp leaves a matrix in its type whatever the file's (`llama-quant.cpp`): those of residual streams,
-/// and the projection to embeddings per layer.
-fn is_kept(weight: &str) -> bool {
-    [".streams.", ".laurel.", ".input.context."].iter().any(|part| weight.contains(part))
 }
 
 /// The shape of a weight in the file. What girih reads as vectors may be matrices there.

@@ -11,14 +11,11 @@ use girih_model::arch::schema::{
     Arch, DefaultValue, Field, GgufKinds, MixerSchema, RopeSchema, SpanSchema, WrittenKey, WrittenSize,
     WrittenValue,
 };
-use girih_model::arch::{ArchParameter, FactValue, Facts, Ffn, LayerFacts, Rope};
+use girih_model::arch::{ArchParameter, FactValue, Facts, LayerFacts, Rope};
 use girih_tensor::{Error, Result};
 
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
 const TIED: &str = "head.tied";
-
-/// The share of gates that are cut, which GGUF states as deviations.
-const SPARSITY: &str = "ffn.sparsity";
 
 /// The end of the names of kinds of layers without experts.
 const DENSE: &str = "_dense";
@@ -107,9 +104,6 @@ impl<'a> KeyWriter<'a> {
         if field.gguf.is_none() && self.follows(name) {
             return Ok(());
         }
-        if let Some(key) = field.gguf.as_ref().filter(|_| name.ends_with(SPARSITY)) {
-            return self.sparsity(key);
-        }
         let Some((_, first)) = values.first().copied() else { return Ok(()) };
         // A list by which kinds of layers are told apart has an entry of each layer.
         let lists = self.arch.layers.gguf_listed.iter().flat_map(GgufKinds::lists);
@@ -143,17 +137,6 @@ impl<'a> KeyWriter<'a> {
         }
     }
 
-    /// The deviations above the mean at which each layer cuts its gates, as llama.cpp's converter writes them: those of
-    /// a share of 0 are below all numbers.
-    fn sparsity(&mut self, key: &str) -> Result<()> {
-        let cutoff = |layer: &LayerFacts| match layer.ffn {
-            Ffn::Gated { cutoff, .. } => cutoff.unwrap_or(f32::NEG_INFINITY),
-            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => f32::NEG_INFINITY,
-        };
-        let list = self.facts.layers.iter().map(cutoff).collect();
-        self.put_once(key, MetadataValue::Array(MetadataArray::F32(list)))
-    }
-
     /// Whether a parameter without a key follows from another one, which has a key.
     fn follows(&self, name: &str) -> bool {
         let has_key = |from: &str| {
@@ -173,7 +156,8 @@ impl<'a> KeyWriter<'a> {
 
     /// The keys that only other programs read.
     fn written(&mut self) -> Result<()> {
-        for WrittenKey { gguf, is } in self.arch.written.values() {
+        let arch = self.arch;
+        for WrittenKey { gguf, is } in arch.written.values() {
             let Some(gguf) = gguf else { continue };
             if self.keys.metadata.value(gguf).is_some() {
                 continue;

@@ -21,7 +21,6 @@ mod recipe;
 mod report;
 mod source;
 mod stream;
-mod stream_parts;
 mod types;
 mod vocabulary;
 

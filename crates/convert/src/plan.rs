@@ -1,9 +1,11 @@
 //! The tensors of a converted model and their storage formats.
 
+use std::ops::Range;
+
 use girih_file::quote;
+use girih_model::ModelWeights;
 use girih_model::arch::Arch;
 use girih_model::arch::schema::{EXPERT, TensorPart, Weight};
-use girih_model::{ModelWeights, TensorPlace};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::recipe::Recipe;
@@ -24,8 +26,9 @@ pub(super) struct Planned {
     pub layout: FileLayout,
     /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
-    /// The weights that the tensor consists of, if it holds several, each with its place. `weight` is the first one.
-    pub parts: Vec<(Planned, TensorPlace)>,
+    /// The weights that the tensor consists of, if it holds several, each with its rows of the tensor and the number of all
+    /// rows. `weight` is the first one.
+    pub parts: Vec<(Planned, Vec<Range<usize>>, usize)>,
 }
 
 /// The layout of a weight in the file.

@@ -9,9 +9,9 @@ use girih_tensor::{DType, Result, Shape};
 
 use super::bands::write_rows;
 use super::options::ConvertOptions;
+use super::parts;
 use super::plan::Planned;
 use super::report::{ConvertProgress, ConvertReport};
-use super::stream_parts;
 
 /// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
@@ -44,10 +44,14 @@ fn write(
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
 ) -> Result<()> {
-    if !tensor.parts.is_empty() {
-        return stream_parts::write(writer, weights, tensor, threads, step);
+    if tensor.parts.is_empty() {
+        return write_rows(writer, weights, (&tensor.name, tensor), None, threads, step);
     }
-    write_rows(writer, weights, (&tensor.name, tensor), None, threads, step)
+    for (range, index, first) in parts::rows(tensor) {
+        let some = first..first + range.len();
+        write_rows(writer, weights, (&tensor.name, &tensor.parts[index].0), Some(some), threads, step)?;
+    }
+    Ok(())
 }
 
 /// Appends a vector of computed values.

@@ -12,8 +12,8 @@ use crate::model::ModelFiles;
 use crate::weights::ModelWeights;
 
 impl ModelFiles {
-    /// The facts of a GGUF with these keys and the model's weights, by the model's own description. `factors` is a
-    /// tensor of divisors of rotary frequencies.
+    /// The facts of a GGUF with these keys and the model's weights. `factors` is a tensor of divisors of rotary
+    /// frequencies.
     ///
     /// # Errors
     /// When such a file would be refused.
@@ -24,7 +24,12 @@ impl ModelFiles {
         limits: &ModelLimits,
     ) -> Result<Facts> {
         let config = ModelConfig::Gguf(metadata);
-        let arch = self.arch();
+        let known = arch::known(&[])?;
+        // Without a key of the model's own description, another one of the same name reads the file.
+        let arch = match config.has_gguf(&self.arch().matches.gguf_if) {
+            true => self.arch(),
+            false => arch::find(&known, &config)?,
+        };
         let layers = config.layers(arch, limits)?;
         let kinds = arch::layer_kinds(arch, &config, layers)?;
         let is_tied = self.facts.head.is_some_and(|head| head.tied);

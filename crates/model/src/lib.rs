@@ -42,6 +42,6 @@ pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
-pub use tensor_place::TensorPlace;
+pub use tensor_place::rows_in_tensor;
 pub use tower_files::{TowerFiles, TowerPart};
 pub use weights::{ModelWeights, interleaved_row};

@@ -170,7 +170,8 @@ fn lfm2_passes_in_both_precisions_with_every_isa_and_cache() {
             }
         }
     }
-    let out = Folder::new().file("model.gguf");
+    let made = Folder::new();
+    let out = made.file("model.gguf");
     girih(&["quantize", name(&folder), name(&out), "--type", "f32"]).done();
     passes(compare("verify", name(&out), &golden), "a written GGUF", Some(LOGITS_WITHIN));
     girih(&["verify", name(&out), "--source", name(&folder)]).done();

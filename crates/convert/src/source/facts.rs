@@ -77,6 +77,11 @@ pub(super) fn compare(file: &ModelFiles, source: &ModelFiles) -> Vec<SourceFindi
 /// The first field that differs, with both values.
 pub(crate) fn first_difference(file: &Facts, source: &Facts) -> Option<String> {
     let [one, other] = [file, source].map(fields);
+    let is_one = file.name == source.name;
+    let is_left_out = |path: &str| {
+        let last = path.rsplit('.').next().unwrap_or_default();
+        path == DESCRIPTION || !is_one && INNER_NAMES.contains(&last)
+    };
     let empty = Fields::new();
     let layers = (0..one.layers.len().max(other.layers.len())).map(|layer| {
         let of = |facts: &'_ FactFields| facts.layers.get(layer).cloned().unwrap_or_else(|| empty.clone());
@@ -87,7 +92,7 @@ pub(crate) fn first_difference(file: &Facts, source: &Facts) -> Option<String> {
         let path = one
             .keys()
             .chain(other.keys())
-            .find(|path| path.as_str() != DESCRIPTION && !is_equal(one.get(*path), other.get(*path)))?;
+            .find(|path| !is_left_out(path) && !is_equal(one.get(*path), other.get(*path)))?;
         let (one, other) = (text(one.get(path)), text(other.get(path)));
         Some(format!("{path}{of} would be {one} instead of {other}"))
     })

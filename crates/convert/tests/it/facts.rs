@@ -152,18 +152,20 @@ fn encoders_are_refused_before_anything_is_written() {
     }
 }
 
-/// A weight that is all of its tensor, but described as a part, stands for those of fused projections.
+/// A weight that is described as a part of a tensor whose other parts the model lacks.
 #[test]
 fn parts_of_tensors_are_refused() {
     let text = "name = 'part'\nbased_on = 'llama'\n\
         match = { hf = ['LlamaForCausalLM'], gguf = ['llama'] }\n\
-        weights.'layers.{i}.mixer.o.weight' = { hf_part = [0, 1], gguf_part = [0, 1] }";
+        weights.'layers.{i}.mixer.o.weight' = { hf_part = [0, 1], gguf_part = [0, 2] }";
     let arch = girih_model::arch::schema::parse(text).unwrap();
     let model = ModelFiles::open(&committed(SMALL), vec![arch], &ModelLimits::DEFAULT).unwrap();
-    for (target, out) in [("f32", "out.gguf"), ("q4nx", "out")] {
+    let of_gguf = "'blk.0.attn_output.weight' of the file has other rows than those of the model's weights";
+    let of_folder = "'layers.0.mixer.o.weight' is a part of a tensor";
+    for (target, out, words) in [("f32", "out.gguf", of_gguf), ("q4nx", "out", of_folder)] {
         let out = empty_folder(&format!("convert-part-{target}")).join(out);
         let error = write(&model, &out, &options(target)).unwrap_err().to_string();
-        assert!(error.contains("'layers.0.mixer.o.weight' is a part of a tensor"), "{error}");
+        assert!(error.contains(words), "{error}");
         assert!(!out.exists());
     }
 }

@@ -24,7 +24,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// Whether a GGUF has all of these keys, and none is 0. Always true for other containers.
-    pub(super) fn has_gguf(&self, keys: &[String]) -> bool {
+    pub(crate) fn has_gguf(&self, keys: &[String]) -> bool {
         let ModelConfig::Gguf(metadata) = self else { return true };
         let is_zero = |key| matches!(metadata.get::<u64>(key), Ok(Some(0)));
         keys.iter().all(|key| metadata.value(key).is_some() && !is_zero(key))

@@ -29,7 +29,7 @@ pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{CellRule, ImagePromptSchema, ImageTexts, ProjectorSchema, TowerSchema};
 pub use super::weight_schema::{
-    EXPERT, ExpertsPart, LatentPart, LayersPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+    EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
 pub use super::written_schema::{WrittenKey, WrittenSize, WrittenValue};
 
