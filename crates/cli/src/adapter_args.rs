@@ -1,13 +1,16 @@
 //! The option `--adapter`: adapters beside a model.
 
-use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use girih::{AdapterSource, Request};
+use girih_file::quote;
 
 use crate::args::ArchArgs;
 use crate::error::{Error, Result};
+
+/// The maximum number of bytes of a name.
+const MAX_NAME_BYTES: usize = 200;
 
 /// Adapters beside a model.
 #[derive(Clone, Debug, Default, Args)]
@@ -18,10 +21,10 @@ pub struct AdapterArgs {
 }
 
 /// An adapter from its path, with or without a name before it.
-fn adapter(text: &str) -> std::result::Result<AdapterSource, Infallible> {
+fn adapter(text: &str) -> std::result::Result<AdapterSource, String> {
     // A path may have a '=', but a name has no '/'.
-    let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
-    Ok(match named {
+    let named = text.split_once('=').filter(|(name, _)| !name.contains('/') && !Path::new(text).exists());
+    let source = match named {
         Some((name, path)) => AdapterSource { name: name.to_owned(), path: path.into() },
         None => {
             let path = PathBuf::from(text);
@@ -29,7 +32,21 @@ fn adapter(text: &str) -> std::result::Result<AdapterSource, Infallible> {
             let name = stem.map_or_else(|| text.to_owned(), |stem| stem.to_string_lossy().into_owned());
             AdapterSource { name, path }
         }
-    })
+    };
+    let is_of_name = |c: char| !c.is_whitespace() && !c.is_control();
+    let name = &source.name;
+    if name.is_empty()
+        || name.len() > MAX_NAME_BYTES
+        || !name.chars().all(is_of_name)
+        || name.ends_with(":latest")
+    {
+        return Err(format!(
+            "{} is no name of an adapter: 1 to {MAX_NAME_BYTES} bytes without spaces, and without ':latest' at the end, \
+             are needed; give one as NAME=PATH",
+            quote(name)
+        ));
+    }
+    Ok(source)
 }
 
 impl AdapterArgs {
@@ -47,6 +64,11 @@ impl AdapterArgs {
             0 | 1 => Ok(self.beside(arch)),
             count => Err(Error::call(format!("{count} adapters were given; this command runs with one"))),
         }
+    }
+
+    /// Whether none was given.
+    pub fn is_empty(&self) -> bool {
+        self.adapters.is_empty()
     }
 
     /// A request that uses the first adapter, if there is one.
@@ -68,5 +90,8 @@ mod tests {
         assert_eq!(named("poet=adapters/a=b"), ("poet".to_owned(), "adapters/a=b".to_owned()));
         assert_eq!(named("adapters/a=b.gguf"), ("a=b".to_owned(), "adapters/a=b.gguf".to_owned()));
         assert_eq!(named("poet.gguf"), ("poet".to_owned(), "poet.gguf".to_owned()));
+        for wrong in ["=poet", "a b=poet", "poet:latest=poet", "\n=poet"] {
+            assert!(adapter(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

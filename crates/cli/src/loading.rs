@@ -223,7 +223,7 @@ pub fn options_with_prompts(
 /// As [`Plan::load`].
 pub fn engine(plan: Plan, show: Show) -> Result<Engine> {
     let (bar, watch) = watch(show);
-    let engine = with_first_adapter(plan.load(watch)?);
+    let engine = with_first_adapter(plan.load(watch)?)?;
     bar.finish_and_clear();
     Ok(engine)
 }
@@ -239,15 +239,15 @@ pub fn engine_with_notes(plan: Plan, show: Show) -> Result<(Engine, Receiver<Str
         // Without a receiver, the command has failed.
         let _ = sender.send(note);
     });
-    let engine = with_first_adapter(plan.load(watch)?);
+    let engine = with_first_adapter(plan.load(watch)?)?;
     bar.finish_and_clear();
     Ok((engine, notes))
 }
 
-fn with_first_adapter(mut engine: Engine) -> Engine {
+fn with_first_adapter(mut engine: Engine) -> Result<Engine> {
     let first = (engine.adapters() > 0).then_some(0);
-    engine.set_adapter(first);
-    engine
+    engine.set_adapter(first)?;
+    Ok(engine)
 }
 
 /// Loads a planned model on a thread of its own.

@@ -126,8 +126,13 @@ impl Engine {
 
     /// Sets the adapter of requests that are submitted from now on and name none, and that of [`Engine::logits`] and
     /// [`Engine::last_logits`].
-    pub fn set_adapter(&mut self, adapter: Option<u32>) {
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when there is no such adapter beside the loaded model.
+    pub fn set_adapter(&mut self, adapter: Option<u32>) -> Result<()> {
+        crate::given_inputs::check_adapter(adapter, self.runner().inputs())?;
         self.adapter = adapter;
+        Ok(())
     }
 
     /// Sets what drafts for requests that are submitted from now on without a drafter of their own.

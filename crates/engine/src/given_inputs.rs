@@ -10,7 +10,15 @@ use crate::{EmbeddedRows, Error, ErrorKind, Result, TokenRequest};
 /// Of the kind [`ErrorKind::Refused`] when they do not.
 pub(crate) fn check(request: &TokenRequest, inputs: &[InputSpec]) -> Result<()> {
     check_given(&request.given, inputs)?;
-    let Some(adapter) = request.adapter else { return Ok(()) };
+    check_adapter(request.adapter, inputs)
+}
+
+/// Checks that an adapter is one of those beside the loaded model.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::Refused`] when it is not.
+pub(crate) fn check_adapter(adapter: Option<u32>, inputs: &[InputSpec]) -> Result<()> {
+    let Some(adapter) = adapter else { return Ok(()) };
     match adapters(inputs) {
         count if adapter < count => Ok(()),
         count => Err(refused(format!(

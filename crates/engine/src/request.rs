@@ -25,7 +25,8 @@ pub struct TokenRequest {
     /// Mutual spans of the prompt: ranges of positions that attend to each other both ways, in
     /// order, without overlap. Each is run in one step.
     pub spans: Vec<Range32>,
-    /// The index of the adapter that every row uses, among those beside the loaded model; `None` for the model alone.
+    /// The index of the adapter that every row uses, among those beside the loaded model; `None` for that of
+    /// [`Engine::set_adapter`](crate::Engine::set_adapter), or for the model alone.
     pub adapter: Option<u32>,
     /// How the next token is chosen.
     pub sampling: Sampling,

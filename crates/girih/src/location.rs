@@ -128,12 +128,14 @@ fn find_elsewhere(name: &str, _: &OpenOptions) -> Result<PathBuf> {
 /// Checks that adapters have names by which requests can choose.
 fn check_names(adapters: &[AdapterSource]) -> Result<()> {
     for (index, AdapterSource { name, .. }) in adapters.iter().enumerate() {
-        if name.is_empty() || adapters[..index].iter().any(|other| other.name == *name) {
-            let sentence = format!(
-                "the name '{name}' was given to two adapters, or is empty; each needs one of its own"
-            );
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
-        }
+        let sentence = if name.is_empty() {
+            "an adapter has no name; give it one".to_owned()
+        } else if adapters[..index].iter().any(|other| other.name == *name) {
+            format!("two adapters are named '{name}'; give each a name of its own")
+        } else {
+            continue;
+        };
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     Ok(())
 }

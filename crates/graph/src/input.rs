@@ -117,7 +117,14 @@ impl InputSpec {
                 }
             }
             (InputKind::Rows { width }, Input::Rows(values)) => {
-                self.count("values", values.len(), rows.saturating_mul(width))
+                self.count("values", values.len(), rows.saturating_mul(width))?;
+                let has_several = |row: &[f32]| row.iter().filter(|value| **value != 0.0).count() > 1;
+                if name == InputSpec::ADAPTERS && values.chunks(width.max(1)).any(has_several) {
+                    return Err(Error::new(format!(
+                        "a row of '{name}' has several adapters; it may have one"
+                    )));
+                }
+                Ok(())
             }
             (InputKind::Given { width }, Input::Given(given)) => self.check_given(given, width, rows),
             (need, found) => {

@@ -1,12 +1,14 @@
 //! Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685): to the product with a matrix they add that with
 //! `scale · B · A`, where A has few rows and B has few columns.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, read_required};
 use girih_graph::WeightSource as _;
 use girih_tensor::{DType, Error, Result, Shape};
+use sha2::{Digest as _, Sha256};
 
 use crate::adapter_config::{AdapterConfig, refused};
 use crate::arch::{Arch, Facts};
@@ -30,6 +32,10 @@ pub struct AdapterFiles {
     /// A of each of them.
     rows: BTreeMap<String, TensorInfo>,
     scales: BTreeMap<String, f32>,
+    /// `adapter_config.json` and the digest of its text, if there is one.
+    config: Option<(PathBuf, [u8; 32])>,
+    /// The cap on its size.
+    config_bytes: u64,
 }
 
 /// The matrices of one adapter for one weight.
@@ -71,9 +77,12 @@ impl AdapterFiles {
     }
 
     fn read(path: &Path, (arch, facts): (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
+        let mut file = None;
         let (container, config) = match path.is_dir() {
             true => {
-                let config = parse_json(&read_required(path, CONFIG, limits.file.json_bytes)?)?;
+                let text = read_required(path, CONFIG, limits.file.json_bytes)?;
+                let config = parse_json(&text).map_err(|error| error.of(CONFIG))?;
+                file = Some((path.to_owned(), Sha256::digest(&text).into()));
                 (Container::open(&path.join(TENSORS), &limits.file)?, AdapterConfig::peft(&config)?)
             }
             false => {
@@ -87,8 +96,11 @@ impl AdapterFiles {
             }
         };
         let kind = container.kind();
-        let mut rows_of = BTreeMap::new();
-        for name in container.tensors().keys().chain(container.unreadable().keys()) {
+        if let Some((name, tensor)) = container.unreadable().first_key_value() {
+            return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
+        }
+        let (mut rows_of, mut columns_of) = (BTreeMap::new(), BTreeSet::new());
+        for name in container.tensors().keys() {
             match changed(name, kind) {
                 None => {
                     let sentence = format!(
@@ -97,10 +109,23 @@ impl AdapterFiles {
                     );
                     return Err(refused(sentence));
                 }
-                Some((true, tensor)) => {
-                    rows_of.insert(tensor, container.tensor(name)?.clone());
+                Some((is_a, tensor)) => {
+                    let info = container.tensor(name)?;
+                    if info.dtype.tile().0 != 1 {
+                        let dtype = info.dtype;
+                        return Err(refused(format!(
+                            "has {} as {dtype}, whose blocks have several rows",
+                            quote(name)
+                        )));
+                    }
+                    let is_second = match is_a {
+                        true => rows_of.insert(tensor, info.clone()).is_some(),
+                        false => !columns_of.insert(tensor),
+                    };
+                    if is_second {
+                        return Err(Error::new(format!("has two tensors for the matrix of {}", quote(name))));
+                    }
                 }
-                Some((false, _)) => {}
             }
         }
         let container =
@@ -131,10 +156,16 @@ impl AdapterFiles {
                     limits.adapter_rank
                 )));
             }
+            if let Some(stated) = config.stated_rank().filter(|stated| *stated != rank) {
+                return Err(Error::new(format!(
+                    "changes {} by matrices of the rank {rank}, but 'adapter_config.json' states {stated}",
+                    quote(tensor)
+                )));
+            }
             rows.insert(weight.to_owned(), a.clone());
             scales.insert(weight.to_owned(), config.scale(tensor, rank));
         }
-        Ok(AdapterFiles { columns, rows, scales })
+        Ok(AdapterFiles { columns, rows, scales, config: file, config_bytes: limits.file.json_bytes })
     }
 
     /// The names of the weights that it changes.
@@ -184,12 +215,30 @@ impl AdapterFiles {
     /// # Errors
     /// When one was changed meanwhile.
     pub fn check_unchanged(&self) -> Result<()> {
-        self.columns.container().check_unchanged()
+        self.columns.container().check_unchanged()?;
+        match &self.config {
+            Some((folder, _)) if !self.has_same_config() => {
+                Err(Error::new("was changed while it was in use").of(folder.join(CONFIG).display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_same_config(&self) -> bool {
+        self.config.as_ref().is_none_or(|(folder, digest)| {
+            read_required(folder, CONFIG, self.config_bytes)
+                .is_ok_and(|text| <[u8; 32]>::from(Sha256::digest(&text)) == *digest)
+        })
+    }
+
+    /// The factor of what it adds to a weight, if it changes it.
+    pub(crate) fn scale(&self, weight: &str) -> Option<f32> {
+        self.scales.get(weight).copied()
     }
 
     /// Whether the paths of its files still lead to them, and none has changed.
     pub fn is_current(&self) -> bool {
-        self.columns.container().is_current()
+        self.columns.container().is_current() && self.has_same_config()
     }
 
     /// What it adds to a weight of the shape `[outputs, inputs]`.
@@ -261,7 +310,8 @@ impl AdapterPair<'_> {
 
     /// The narrowest format that holds both matrices, B multiplied by the scale.
     pub fn dtype(&self) -> DType {
-        let is_exact = self.scale.abs().log2().fract() == 0.0;
+        // A power of 2 has no bits of mantissa.
+        let is_exact = self.scale.is_normal() && self.scale.to_bits() & 0x7f_ffff == 0;
         match (self.rows.dtype, self.columns.0) {
             (DType::BF16, DType::BF16) if is_exact => DType::BF16,
             (DType::F16, DType::F16) if self.scale == 1.0 => DType::F16,
@@ -269,14 +319,24 @@ impl AdapterPair<'_> {
         }
     }
 
-    /// A, row by row.
-    pub fn a(&self) -> Result<Vec<f32>> {
-        self.files.decoded(self.rows)
+    /// These rows of A.
+    pub fn a(&self, rows: Range<usize>) -> Result<Vec<f32>> {
+        let info = self.rows;
+        let row = info.bytes / info.shape.rows() as u64;
+        let shape = info.shape.with_outermost(rows.len());
+        let mut bytes = vec![0; info.dtype.bytes(&shape)?];
+        self.files.columns.container().read(info, rows.start as u64 * row, &mut bytes)?;
+        decode(info.dtype, &shape, &bytes)
     }
 
-    /// `scale · B`, row by row.
-    pub fn scaled_b(&self) -> Result<Vec<f32>> {
-        let mut numbers = self.files.columns.numbers(self.weight)?;
+    /// These rows of `scale · B`.
+    pub fn scaled_b(&self, rows: Range<usize>) -> Result<Vec<f32>> {
+        let (dtype, [_, rank]) = self.columns;
+        let shape = Shape::matrix(rows.len(), rank);
+        let mut bytes = vec![0; dtype.bytes(&shape)?];
+        let offset = dtype.matrix_bytes(rows.start, rank)?;
+        self.files.columns.read(self.weight, offset as u64, &mut bytes)?;
+        let mut numbers = decode(dtype, &shape, &bytes)?;
         numbers.iter_mut().for_each(|number| *number *= self.scale);
         Ok(numbers)
     }

@@ -33,6 +33,10 @@ const HARMLESS: &[&str] = &[
 /// belongs to a model whose weights PEFT changed before training.
 const PLAIN_STARTS: &[&str] = &["gaussian", "orthogonal", "eva"];
 
+/// The keys of an adapter in GGUF.
+const GGUF_KEYS: &[&str] =
+    &["adapter.type", "adapter.lora.alpha", "adapter.lora.task_name", "adapter.lora.prompt_prefix"];
+
 /// By which factor each product of an adapter is multiplied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AdapterConfig {
@@ -40,6 +44,8 @@ pub(crate) struct AdapterConfig {
     alpha: Option<f32>,
     /// Other values of modules whose names end with these words.
     patterns: Vec<(String, f32)>,
+    /// `r`, if every module has this rank.
+    rank: Option<usize>,
     /// Whether alpha is divided by the root of the rank, not by the rank (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732).
     by_root: bool,
 }
@@ -82,7 +88,10 @@ impl AdapterConfig {
             Ok((words.clone(), number(alpha, "alpha_pattern")?))
         };
         let patterns = patterns.iter().map(pattern).collect::<Result<_>>()?;
-        Ok(AdapterConfig { alpha: Some(alpha), patterns, by_root })
+        let is_one_rank =
+            config.get("rank_pattern").is_none_or(|ranks| ranks.as_object().is_none_or(Map::is_empty));
+        let rank = config.get("r").and_then(Json::as_u64).map(|rank| rank as usize).filter(|_| is_one_rank);
+        Ok(AdapterConfig { alpha: Some(alpha), patterns, rank, by_root })
     }
 
     /// That of the header of a GGUF, for a model of the architecture `arch`, of which GGUF's names are `names`.
@@ -97,10 +106,9 @@ impl AdapterConfig {
         if kind != "lora" {
             return Err(refused(format!("is an adapter of the type {}; girih has 'lora' only", quote(kind))));
         }
-        if metadata.value("adapter.alora.invocation_tokens").is_some() {
-            return Err(refused(
-                "acts from certain tokens on ('adapter.alora.invocation_tokens'), which girih's adapters do not".to_owned(),
-            ));
+        let is_unknown = |key: &&str| key.starts_with("adapter.") && !GGUF_KEYS.contains(key);
+        if let Some(key) = metadata.iter().map(|(key, _)| key).find(is_unknown) {
+            return Err(refused(format!("has the key {}, which girih's adapters do not have", quote(key))));
         }
         let of = metadata.require::<&str>("general.architecture")?;
         if !names.iter().any(|name| name == of) {
@@ -114,7 +122,12 @@ impl AdapterConfig {
         if alpha.is_some_and(|alpha| !alpha.is_finite()) {
             return Err(Error::new("its 'adapter.lora.alpha' is not finite"));
         }
-        Ok(AdapterConfig { alpha, patterns: Vec::new(), by_root: false })
+        Ok(AdapterConfig { alpha, patterns: Vec::new(), rank: None, by_root: false })
+    }
+
+    /// The rank that a folder of PEFT states for all modules.
+    pub fn stated_rank(&self) -> Option<usize> {
+        self.rank
     }
 
     /// The factor of the matrices of this rank that change a tensor. As in PEFT, the first pattern that fits counts.
@@ -145,7 +158,7 @@ fn check(key: &str, value: &Json) -> Result<()> {
     };
     let why = match (key, value) {
         _ if is_off || HARMLESS.contains(&key) => return Ok(()),
-        ("peft_type" | "lora_alpha" | "alpha_pattern" | "use_rslora", _) => return Ok(()),
+        ("peft_type" | "lora_alpha" | "alpha_pattern", _) | ("use_rslora", Json::Bool(true)) => return Ok(()),
         ("init_lora_weights", Json::Bool(true)) => return Ok(()),
         ("init_lora_weights", Json::String(start)) if PLAIN_STARTS.contains(&start.as_str()) => return Ok(()),
         ("bias", Json::String(bias)) if bias == "none" => return Ok(()),

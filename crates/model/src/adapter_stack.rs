@@ -1,6 +1,7 @@
 //! One of the two matrices of each adapter of a model, for one weight, as one weight of three dimensions.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use girih_tensor::{DType, Error, Result, Shape};
@@ -68,28 +69,29 @@ impl AdapterStack {
         Ok([stack(Side::A, [count, rank, inputs])?, stack(Side::B, [count, outputs, rank])?])
     }
 
-    /// The bytes of one adapter's matrix.
-    fn matrix(&self, pair: &AdapterPair<'_>, one: &Shape) -> Result<Vec<u8>> {
-        let (rows, columns) = (one.rows(), one.columns());
-        let mut numbers = match self.side {
-            Side::A => pair.a()?,
-            Side::B => pair.scaled_b()?,
-        };
-        match self.side {
-            Side::A => numbers.resize(rows * columns, 0.0),
-            Side::B if pair.rank() < columns => {
-                let row = |row: &[f32]| {
-                    row.iter().copied().chain(std::iter::repeat_n(0.0, columns - row.len())).collect()
-                };
-                let padded: Vec<Vec<f32>> = numbers.chunks_exact(pair.rank()).map(row).collect();
-                numbers = padded.concat();
+    /// The bytes of these rows of one adapter's matrix, of `columns` columns.
+    fn rows(&self, pair: &AdapterPair<'_>, rows: Range<usize>, columns: usize) -> Result<Vec<u8>> {
+        let rank = pair.rank();
+        let numbers = match self.side {
+            Side::A => {
+                let stored = rows.start.min(rank)..rows.end.min(rank);
+                let mut numbers = if stored.is_empty() { Vec::new() } else { pair.a(stored)? };
+                numbers.resize(rows.len() * columns, 0.0);
+                numbers
             }
-            Side::B => {}
-        }
+            Side::B => {
+                let stored = pair.scaled_b(rows.clone())?;
+                let padded = |row: &[f32]| {
+                    let zeros = std::iter::repeat_n(0.0, columns - row.len());
+                    row.iter().copied().chain(zeros).collect::<Vec<f32>>()
+                };
+                stored.chunks_exact(rank).flat_map(padded).collect()
+            }
+        };
         if numbers.iter().any(|number| !number.is_finite()) {
             return Err(Error::new(format!("what an adapter adds to '{}' has NaN or infinity", self.weight)));
         }
-        self.dtype.pack_matrix(rows, columns, &numbers)
+        self.dtype.pack_matrix(rows.len(), columns, &numbers)
     }
 }
 
@@ -99,18 +101,26 @@ impl MadeWeight for AdapterStack {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let one = Shape::matrix(self.shape.extents()[1], self.shape.extents()[2]);
-        let bytes = self.dtype.bytes(&one)?;
+        let &[count, rows, columns] = self.shape.extents() else { return Err(past_end()) };
+        let row_bytes = self.dtype.matrix_bytes(1, columns)?;
         let (mut at, mut rest) = (usize::try_from(offset).map_err(|_| past_end())?, into);
         while !rest.is_empty() {
-            let (index, within) = (at / bytes, at % bytes);
-            let adapter = self.adapters.get(index).ok_or_else(past_end)?;
-            let length = (bytes - within).min(rest.len());
+            let (index, first, within) = (at / row_bytes / rows, at / row_bytes % rows, at % row_bytes);
+            if index >= count {
+                return Err(past_end());
+            }
+            // Up to the end of this adapter's matrix.
+            let left = (rows - first) * row_bytes - within;
+            let length = left.min(rest.len());
             let (now, later) = rest.split_at_mut(length);
-            match adapter.pair(&self.weight, self.of)? {
+            let last = first + (within + length).div_ceil(row_bytes);
+            match self.adapters[index].pair(&self.weight, self.of)? {
                 // Zero is zero bytes in each of the formats.
                 None => now.fill(0),
-                Some(pair) => now.copy_from_slice(&self.matrix(&pair, &one)?[within..within + length]),
+                Some(pair) => {
+                    let bytes = self.rows(&pair, first..last, columns)?;
+                    now.copy_from_slice(&bytes[within..within + length]);
+                }
             }
             (at, rest) = (at + length, later);
         }
@@ -125,7 +135,8 @@ impl MadeWeight for AdapterStack {
 /// What identifies its bytes, in one line: a part of the identity of a model's weights.
 impl fmt::Debug for AdapterStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let identities: Vec<Option<[u8; 32]>> = self.adapters.iter().map(AdapterFiles::identity).collect();
-        write!(f, "{:?} {:?} {:?} {} {:?}", self.side, self.weight, self.of, self.dtype, identities)
+        let of = |adapter: &AdapterFiles| (adapter.identity(), adapter.scale(&self.weight).map(f32::to_bits));
+        let of: Vec<(Option<[u8; 32]>, Option<u32>)> = self.adapters.iter().map(of).collect();
+        write!(f, "{:?} {:?} {:?} {} {} {of:?}", self.side, self.weight, self.of, self.dtype, self.shape)
     }
 }

@@ -113,6 +113,13 @@ impl ModelFiles {
     /// Of the kind [`ErrorKind::Refused`] when it changes the model in a way that girih cannot; others when its files
     /// are malformed or are not those of an adapter of this model.
     pub fn open_adapter(&self, path: &Path, limits: &ModelLimits) -> Result<AdapterFiles> {
+        if self.facts.is_encoder() {
+            let sentence = format!(
+                "models of architecture {} are encoders, which run without adapters",
+                self.facts.name
+            );
+            return Err(refused(sentence));
+        }
         if self.weights.shares_weights() {
             let sentence = format!("layers of {} share weights, which girih does not adapt", self.facts.name);
             return Err(refused(sentence));

@@ -677,7 +677,12 @@ impl WeightSource for ModelWeights {
         self.container.check_unchanged()?;
         let mut made = self.entries.values().filter_map(|entry| match entry {
             WeightEntry::Made(made) => Some(made),
-            _ => None,
+            WeightEntry::Stored { .. }
+            | WeightEntry::Assembled { .. }
+            | WeightEntry::TransposedHeads { .. }
+            | WeightEntry::OfExperts(_)
+            | WeightEntry::Computed(_)
+            | WeightEntry::OnePosition(_) => None,
         });
         // All are of the same adapters.
         made.next().map_or(Ok(()), |made| made.check_unchanged())

@@ -74,10 +74,6 @@ impl ListedModel {
     fn open(served: ServedModel) -> Result<ListedModel> {
         let model = Model::open_with(&served.source, &served.open_options);
         let model = model.map_err(|error| error.of(&served.name))?;
-        if model.files().facts.is_encoder() && model.adapters().len() > 0 {
-            let sentence = format!("{} is an encoder, which runs with no adapters; omit them", served.name);
-            return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
-        }
         Ok(ListedModel { served, model, adapter: None, turns: Arc::new(Semaphore::new(TURNS)) })
     }
 
@@ -140,9 +136,7 @@ impl ServedModels {
         if let Some(twice) =
             list.iter().enumerate().find(|(at, it)| list[..*at].iter().any(|other| other.id() == it.id()))
         {
-            let sentence =
-                format!("two models or adapters have the name {}; each needs one of its own", twice.1.id());
-            return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
+            return Err(two_of_a_name(twice.1.id()));
         }
         Ok(ServedModels {
             pool,
@@ -231,12 +225,8 @@ impl ServedModels {
                 continue;
             }
             let Some(served) = folder.open(entry) else { continue };
-            match self.added(served) {
-                Ok(model) => {
-                    let models = model.with_adapters();
-                    let is_free = |name: &str| list.iter().all(|other| other.id() != name);
-                    list.extend(models.into_iter().filter(|model| is_free(model.id())).collect::<Vec<_>>());
-                }
+            match self.added(served, &list) {
+                Ok(model) => list.extend(model.with_adapters()),
                 Err(error) => (self.notice)(&format!("left out: {error}")),
             }
         }
@@ -256,8 +246,16 @@ impl ServedModels {
         self.folder_fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn added(&self, served: ServedModel) -> Result<ListedModel> {
+    /// Opens a model beside those of the list.
+    fn added(&self, served: ServedModel, list: &[Arc<ListedModel>]) -> Result<ListedModel> {
         let model = ListedModel::open(served)?;
+        let own: Vec<&str> = std::iter::once(model.name.as_str()).chain(model.model.adapters()).collect();
+        let is_taken = |(at, id): &(usize, &&str)| {
+            own[..*at].contains(*id) || list.iter().any(|other| other.id() == **id)
+        };
+        if let Some((_, id)) = own.iter().enumerate().find(is_taken) {
+            return Err(two_of_a_name(id));
+        }
         let ServedModel { name, source, open_options, run_options, .. } = &model.served;
         self.pool.add(name, source, open_options.clone(), run_options.clone())?;
         Ok(model)
@@ -410,6 +408,12 @@ impl ServedModels {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// The error of a name that two models or adapters have.
+fn two_of_a_name(name: &str) -> girih::Error {
+    let sentence = format!("two models or adapters have the name {name}; each needs one of its own");
+    girih::Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// The error of a name that no model has.

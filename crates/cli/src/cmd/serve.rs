@@ -249,6 +249,12 @@ fn models(call: &Arc<ServeCall>) -> Result<Models> {
     let file = call.options_file();
     let options = file.as_deref().map(ModelOptions::read).transpose()?.unwrap_or_default();
     let named = served_names::named(&args.models, &args.served_name)?;
+    if !args.adapters.is_empty() && named.len() > 1 {
+        let count = named.len();
+        return Err(Error::call(format!(
+            "--adapter is for one model, and {count} are served: set adapter in the file of --model-options"
+        )));
+    }
     let models: Vec<CheckedModel> =
         named.iter().map(|model| call.opened(model, &options)).collect::<Result<_>>()?;
     let replying = models.iter().filter(|model| !model.is_encoder).count();
@@ -295,6 +301,11 @@ fn served_folder(
     file: Option<PathBuf>,
     served: &[ServedModel],
 ) -> Result<Arc<ServedFolder>> {
+    if !call.args.adapters.is_empty() {
+        return Err(Error::call(
+            "--adapter is for one model, and --models serves those of a folder: set adapter in the file of --model-options",
+        ));
+    }
     if call.args.template.has_template() {
         return Err(Error::call(
             "--chat-template is for one model, and --models serves those of a folder: set chat-template in the file \
@@ -302,7 +313,11 @@ fn served_folder(
         ));
     }
     let file = file.unwrap_or_else(|| folder.join(OPTIONS_FILE));
-    let taken = served.iter().map(|model| model.name.clone()).collect();
+    let taken = served.iter().flat_map(|model| {
+        let adapters = model.open_options.adapters.iter().map(|adapter| &adapter.name);
+        std::iter::once(&model.name).chain(adapters).cloned()
+    });
+    let taken = taken.collect();
     let call = Arc::clone(call);
     let open: OpenFolderModel = Box::new(move |FolderModel { name, path }, options| {
         let model = NamedModel { name: name.clone(), source: path };

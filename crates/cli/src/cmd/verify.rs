@@ -42,17 +42,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
     /// Compare a .gguf file with the folder that it was made from: weights, facts, tokenizer and chat template, instead of outputs.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "golden")]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["golden", "adapters"])]
     source: Option<String>,
     /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "source")]
     against: Against,
     /// Compare the layer for multi-token prediction instead of the model: a golden file from scripts/mtp_golden.py.
-    #[arg(long, conflicts_with = "source")]
+    #[arg(long, conflicts_with_all = ["source", "adapters"])]
     mtp: bool,
     /// Compare the assistant in this folder, which drafts for the model, instead of the model: a golden file from
     /// scripts/assistant_golden.py.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["source", "mtp"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["source", "mtp", "adapters"])]
     assistant: Option<String>,
     /// Print JSON.
     #[arg(long)]

@@ -12,7 +12,7 @@
 //! with one row. So it depends neither on the other rows, nor on threads. Bytes moved: the bands of the
 //! chosen experts, once for each step of few rows.
 
-use girih_graph::{GateRule, Graph, Op, Role, ValueId, Weighed};
+use girih_graph::{GateRule, Graph, InputSpec, Op, Role, ValueId, Weighed};
 use girih_tensor::DType;
 
 use super::executor::Executor;
@@ -44,7 +44,7 @@ pub(crate) struct ExpertMatrices {
 struct BoundExperts {
     gate_rule: GateRule,
     weighed: Weighed,
-    /// The largest number of experts of a row for which there is room.
+    /// The largest number of experts of a row.
     used: usize,
     x: ValueId,
     weights: ValueId,
@@ -112,9 +112,9 @@ pub(crate) fn bind(
     let &[experts, inner, _] = graph.value(up).shape.extents() else {
         return Err("its matrices have no three dimensions".to_owned());
     };
-    let Some(used) = most_chosen(graph, weights, used, experts) else {
+    if !chooses_at_most(graph, weights, used) {
         return Err(format!("its weights are no choice of {used} experts by 'route'"));
-    };
+    }
     let slots = rows * used;
     let terms = kind.terms().max(inner_kind.terms());
     let words = list_len(slots, experts)
@@ -126,19 +126,20 @@ pub(crate) fn bind(
     Ok(BoundOp { scratch, ..BoundOp::new(move |step| node.run(step)) })
 }
 
-/// The largest number of the `experts` that a row of a value may choose, if that is at most `max`. A step may bring any
-/// weights, so an input has room for all.
-fn most_chosen(graph: &Graph, mut weights: ValueId, max: usize, experts: usize) -> Option<usize> {
+/// Whether a value is the choice of at most this number of experts, or some rows of one.
+fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
     loop {
-        if graph.value(weights).role == Role::Input {
-            return Some(experts);
+        let value = graph.value(weights);
+        if value.role == Role::Input {
+            // A step with a row of several adapters is refused.
+            return value.name == InputSpec::ADAPTERS && max > 0;
         }
-        let node = graph.nodes.iter().find(|node| node.output == weights)?;
-        match node.op {
-            Op::Route { used, .. } => return (used as usize <= max).then_some(max),
+        let node = graph.nodes.iter().find(|node| node.output == weights);
+        match node.map(|node| (node.op, &node.inputs)) {
+            Some((Op::Route { used, .. }, _)) => return used as usize <= max,
             // All of them keep zeros.
-            Op::Gather | Op::Reshape | Op::ScaleColumns => weights = node.inputs[0],
-            _ => return None,
+            Some((Op::Gather | Op::Reshape | Op::ScaleColumns, inputs)) => weights = inputs[0],
+            _ => return false,
         }
     }
 }
