@@ -49,9 +49,9 @@ fn run_answers_about_images() {
     let two = reply(&model, &["rgb.png", "lossless.webp"], &[]);
     let none = reply(&model, &[], &[]);
     let count = |reply: &Value| reply["prompt_tokens"].as_u64().expect("a number");
-    assert_eq!(count(&two) - count(&one), count(&one) - count(&none), "an image has so many tokens");
-    // Four rows, a token before and behind them, and line ends.
-    assert!(count(&one) - count(&none) >= 6, "{one}");
+    // Four rows, a token before and behind them, and line ends, of which two of several images may join.
+    assert!(count(&two) - count(&one) >= 10, "{two}");
+    assert!(count(&one) - count(&none) >= 10, "{one}");
     let same = reply(&model, &["lossless.webp"], &["--threads", "1", "--chunk", "8"]);
     assert_eq!(same["ids"], one["ids"], "the same pixels in another file, in other chunks");
 }

@@ -23,7 +23,12 @@ const TOKENS: [&str; 3] = ["<start_of_image>", "<end_of_image>", "<image_soft_to
 
 /// A folder of the committed model that reads images, with the tokenizer of the built-in one, whose last three tokens
 /// become those of images.
-fn folder() -> PathBuf {
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(written_folder)
+}
+
+fn written_folder() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = std::env::temp_dir().join(format!("girih-images-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
