@@ -77,7 +77,7 @@ impl ImageFormat {
         self.channels * self.patch.pow(2)
     }
 
-    /// The number of rows of the text model that an image becomes: so many positions of the context it takes.
+    /// The number of rows of the text model that an image becomes. It takes as many positions of the context.
     ///
     /// ```no_run
     /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;

@@ -23,6 +23,7 @@ mod special_floats;
 mod tensor_names;
 mod tensor_rows;
 mod tower_files;
+mod tower_part;
 mod weight_bytes;
 mod weights;
 
@@ -33,5 +34,6 @@ pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
-pub use tower_files::{TowerFiles, TowerPart};
+pub use tower_files::TowerFiles;
+pub use tower_part::TowerPart;
 pub use weights::{ModelWeights, interleaved_row};
