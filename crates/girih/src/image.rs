@@ -77,7 +77,7 @@ impl ImageFormat {
         self.channels * self.patch.pow(2)
     }
 
-    /// The number of rows of the text model that an image becomes, and of the positions that it takes of the context.
+    /// The number of rows that an image becomes in the text model. Each takes a position of the context.
     ///
     /// ```no_run
     /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;

@@ -30,6 +30,7 @@ mod tensor_names;
 mod tensor_place;
 mod tensor_rows;
 mod tower_files;
+mod tower_part;
 mod weight_bytes;
 mod weights;
 
@@ -43,5 +44,6 @@ pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
 pub use tensor_place::rows_in_tensor;
-pub use tower_files::{TowerFiles, TowerPart};
+pub use tower_files::TowerFiles;
+pub use tower_part::TowerPart;
 pub use weights::{ModelWeights, interleaved_row};

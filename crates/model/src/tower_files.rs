@@ -1,7 +1,7 @@
 //! The image tower of a model, as a model of its own.
 
 use girih_file::{Container, Metadata, MetadataArray, MetadataValue, quote};
-use girih_graph::{Graph, Key, OutputKind};
+use girih_graph::Graph;
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
@@ -9,6 +9,7 @@ use crate::arch::schema::parse;
 use crate::arch::{self, Arch, Facts, ModelConfig, TowerFacts, shipped_text};
 use crate::assemble;
 use crate::limits::ModelLimits;
+use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
 
 /// The object of `config.json` that describes the tower.
@@ -26,38 +27,6 @@ pub struct TowerFiles {
     pub weights: ModelWeights,
     /// What it reads and makes.
     pub tower: TowerFacts,
-}
-
-/// A part of a tower, which is a program of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TowerPart {
-    /// From patches to a hidden state of each.
-    Patches,
-    /// From hidden states to rows of the text model, one for each cell.
-    Cells,
-}
-
-impl TowerPart {
-    /// The only step of the part: one image.
-    pub fn key(self, tower: &TowerFacts) -> Key {
-        let (patches, rows) = (tower.patches() as u32, tower.rows() as u32);
-        match self {
-            TowerPart::Patches => Key {
-                rows: patches,
-                sequences: 1,
-                context: patches,
-                output_rows: patches,
-                output: OutputKind::Hidden,
-            },
-            TowerPart::Cells => Key {
-                rows: patches,
-                sequences: rows,
-                context: patches / rows,
-                output_rows: rows,
-                output: OutputKind::Pooled,
-            },
-        }
-    }
 }
 
 impl TowerFiles {

@@ -249,12 +249,8 @@ impl ModelWeights {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
                     (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
-                    (Relayout::Flat, _) => {
-                        self.flatten(&name);
-                        continue;
-                    }
-                    (Relayout::FlatRows, _) => {
-                        self.flatten_rows(&name);
+                    (Relayout::Flat | Relayout::FlatRows, _) => {
+                        self.flatten(&name, relayout == Relayout::FlatRows);
                         continue;
                     }
                 };
@@ -370,17 +366,13 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight a vector.
-    fn flatten(&mut self, name: &str) {
+    /// Makes a weight a vector, or a matrix with its outermost slices as rows.
+    fn flatten(&mut self, name: &str, has_rows: bool) {
         if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
-            info.shape = Shape::vector(info.shape.elements());
-        }
-    }
-
-    /// Makes a weight a matrix with its outermost slices as rows.
-    fn flatten_rows(&mut self, name: &str) {
-        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
-            info.shape = Shape::matrix(info.shape.extents()[0], info.shape.stride());
+            info.shape = match has_rows {
+                true => Shape::matrix(info.shape.extents()[0], info.shape.stride()),
+                false => Shape::vector(info.shape.elements()),
+            };
         }
     }
 

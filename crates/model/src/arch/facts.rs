@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 
 use super::block_facts::BlockFacts;
 use super::delta_facts::DeltaRuleFacts;
-use super::schema::{NormKind, NormPosition, QkNorm};
+pub use super::norm_facts::NormFacts;
+use super::schema::{NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
 use super::streams_facts::StreamsFacts;
 use super::tower_facts::TowerFacts;
@@ -83,22 +84,6 @@ pub struct EmbedFacts {
     /// The norm of the sum.
     #[serde(rename = "embed_norm")]
     pub norm: Option<NormFacts>,
-}
-
-/// A norm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct NormFacts {
-    /// What it computes.
-    #[serde(rename = "norm")]
-    pub kind: NormKind,
-    /// The epsilon that is added to the mean square or to the variance.
-    pub epsilon: f32,
-    /// Whether it has a weight.
-    #[serde(rename = "norm_weight")]
-    pub weight: bool,
-    /// Whether it has a bias, which only layer norm may have.
-    #[serde(rename = "norm_bias")]
-    pub bias: bool,
 }
 
 /// How the rows of a text become one vector.

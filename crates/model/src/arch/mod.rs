@@ -28,6 +28,7 @@ mod key_rules;
 mod keys;
 mod layer_kinds;
 mod layers_schema;
+mod norm_facts;
 mod parameters;
 mod rope;
 mod rope_names;
@@ -66,9 +67,8 @@ pub use parameters::{ArchParameter, FactValue};
 pub use rope::GGUF_SCALING;
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition, QkNorm};
-use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
-pub use shipped::towers;
+use shipped::{SHIPPED, TOWERS};
 pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use streams_facts::{ONE, STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
@@ -95,6 +95,14 @@ pub fn known(given: &[Arch]) -> Result<Vec<&Arch>> {
         LazyLock::new(|| SHIPPED.iter().map(|(_, text)| schema::parse(text)).collect());
     let shipped = PARSED.as_ref().map_err(Error::clone)?;
     Ok(given.iter().chain(shipped).collect())
+}
+
+/// The descriptions of image towers.
+///
+/// # Errors
+/// When one is malformed, which a test excludes.
+pub fn towers() -> Result<Vec<Arch>> {
+    TOWERS.iter().map(|(_, text)| schema::parse(text)).collect()
 }
 
 /// How a model's files are interpreted.

@@ -1,9 +1,5 @@
 //! The descriptions that girih ships with, as text.
 
-use girih_tensor::Result;
-
-use super::schema::{Arch, parse};
-
 /// Names of files of `archs/`, each with its text.
 macro_rules! texts {
     ($($name:literal),* $(,)?) => {
@@ -131,18 +127,10 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
-const TOWERS: &[(&str, &str)] = texts!["gemma3_tower"];
+pub(super) const TOWERS: &[(&str, &str)] = texts!["gemma3_tower"];
 
 /// What several descriptions have in common; these match no model.
 const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent", "ssm", "siglip"];
-
-/// The descriptions of image towers.
-///
-/// # Errors
-/// When one is malformed, which a test excludes.
-pub fn towers() -> Result<Vec<Arch>> {
-    TOWERS.iter().map(|(_, text)| parse(text)).collect()
-}
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

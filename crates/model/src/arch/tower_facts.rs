@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::facts::NormFacts;
+use super::norm_facts::NormFacts;
 use super::tower_schema::{CellRule, ImageTexts};
 
 /// What an image tower reads and makes.

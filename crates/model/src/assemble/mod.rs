@@ -24,11 +24,9 @@ use crate::adapter_stack::lora_name;
 use crate::arch::{
     Facts, Ffn, Head, HiddenState, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition,
 };
+use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
-
-pub(crate) use tower::tower_graph;
-pub use tower::{TOWER_HIDDEN, TOWER_ROWS};
 
 /// The name of the output of layer `index`; the input of layer 0 is `embed`.
 pub fn layer_output(index: usize) -> String {
@@ -115,6 +113,34 @@ pub(crate) fn assistant_graph(
     let mut assembly = Assembly::new(facts, weights, key, options);
     let rows = assembly.assistant_rows(target)?;
     assembly.layers_and_output(rows, key.output)
+}
+
+/// The name of the output of the first graph.
+pub const TOWER_HIDDEN: &str = "tower.norm";
+
+/// The name of the output of the second graph.
+pub const TOWER_ROWS: &str = "projector";
+
+/// The graph of a part of a tower, for one image.
+///
+/// # Errors
+/// When a weight is missing or its shape contradicts the facts, or when the model is no tower.
+pub(crate) fn tower_graph(facts: &Facts, weights: &dyn WeightTypes, part: TowerPart) -> Result<Graph> {
+    let Some(tower) = &facts.tower else {
+        return Err(Error::new(format!("architecture {} is no image tower", facts.name)));
+    };
+    let options = GraphOptions::from(DType::F32);
+    let mut assembly = Assembly::new(facts, weights, part.key(tower), options);
+    match part {
+        TowerPart::Patches => {
+            let rows = assembly.patch_rows(tower)?;
+            assembly.layers_and_output(rows, OutputKind::Hidden)
+        }
+        TowerPart::Cells => {
+            let out = assembly.cell_rows(&tower.projector)?;
+            assembly.finish(out)
+        }
+    }
 }
 
 /// The formats in which weights are read.

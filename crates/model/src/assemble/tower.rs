@@ -1,45 +1,16 @@
 //! An image tower: two graphs. The first one makes a row of each patch. In the second one, each cell of neighbouring
 //! patches is a sequence, which becomes a row of the text model.
 
-use girih_graph::{Graph, InputSpec, Op, OutputKind, Pooling, ValueId};
-use girih_tensor::{DType, Error, Result};
+use girih_graph::{InputSpec, Op, Pooling, ValueId};
+use girih_tensor::{DType, Result};
 
-use super::{Assembly, GraphOptions, WeightTypes};
+use super::{Assembly, TOWER_HIDDEN, TOWER_ROWS};
 use crate::arch::schema::CellRule;
-use crate::arch::{Facts, ProjectorFacts, TowerFacts};
-use crate::tower_files::TowerPart;
-
-/// The name of the output of the first graph.
-pub const TOWER_HIDDEN: &str = "tower.norm";
-
-/// The name of the output of the second graph.
-pub const TOWER_ROWS: &str = "projector";
-
-/// The graph of a part of a tower, for one image.
-///
-/// # Errors
-/// When a weight is missing or its shape contradicts the facts, or when the model is no tower.
-pub(crate) fn tower_graph(facts: &Facts, weights: &dyn WeightTypes, part: TowerPart) -> Result<Graph> {
-    let Some(tower) = &facts.tower else {
-        return Err(Error::new(format!("architecture {} is no image tower", facts.name)));
-    };
-    let options = GraphOptions::from(DType::F32);
-    let mut assembly = Assembly::new(facts, weights, part.key(tower), options);
-    match part {
-        TowerPart::Patches => {
-            let rows = assembly.patch_rows(tower)?;
-            assembly.layers_and_output(rows, OutputKind::Hidden)
-        }
-        TowerPart::Cells => {
-            let out = assembly.cell_rows(&tower.projector)?;
-            assembly.finish(out)
-        }
-    }
-}
+use crate::arch::{ProjectorFacts, TowerFacts};
 
 impl Assembly<'_> {
     /// The rows that the first layer reads: projections of patches, and the rows of their positions.
-    fn patch_rows(&mut self, tower: &TowerFacts) -> Result<ValueId> {
+    pub(super) fn patch_rows(&mut self, tower: &TowerFacts) -> Result<ValueId> {
         let (values, width) = (tower.patch_values(), self.facts.sizes.width);
         let patches = self.graph.input(InputSpec::PATCHES, &[values], DType::F32);
         let table = self.facts.embed.positions;
@@ -63,7 +34,7 @@ impl Assembly<'_> {
     }
 
     /// The row of each cell.
-    fn cell_rows(&mut self, projector: &ProjectorFacts) -> Result<ValueId> {
+    pub(super) fn cell_rows(&mut self, projector: &ProjectorFacts) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let rows = self.graph.input(InputSpec::PATCHES, &[width], DType::F32);
         let pooled = match projector.cells {
