@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use girih_file::{ContainerWriter, MetadataValue, NewTensor, TensorInfo, quote};
-use girih_model::{AdapterFiles, ModelFiles};
+use girih_file::{Container, ContainerWriter, MetadataValue, NewTensor, TensorInfo, quote};
+use girih_model::{AdapterFiles, ModelFiles, TensorChange};
 use girih_tensor::{DType, Error, ErrorKind, Result, View};
 
 use super::q4nx::Copies;
@@ -68,20 +68,8 @@ pub fn merge(
         match changes.get(name.as_str()) {
             None => copy(model, &mut writer, name, info)?,
             Some(change) => {
-                let mut bytes = vec![0; info.bytes as usize];
-                container.read(info, 0, &mut bytes)?;
-                let view = View::new(info.dtype, info.shape.rows(), info.shape.columns(), &bytes)?;
-                let mut values = vec![0.0; info.shape.elements()];
-                view.unpack_rows(0..view.rows(), &mut values);
-                change.add_to(&info.shape, &mut values).map_err(|error| error.of(quote(name)))?;
-                let packed = info.dtype.pack_matrix(info.shape.rows(), info.shape.columns(), &values)?;
-                let mut stored = vec![0.0; values.len()];
-                View::new(info.dtype, view.rows(), info.shape.columns(), &packed)?
-                    .unpack_rows(0..view.rows(), &mut stored);
-                if stored.iter().any(|value| !value.is_finite()) {
-                    return Err(Error::new(format!("tensor {} would not be finite", quote(name))));
-                }
-                writer.append(name, &packed)?;
+                let merged = merged(container, info, change).map_err(|error| error.of(quote(name)))?;
+                writer.append(name, &merged)?;
                 note = Some("with the adapter".to_owned());
             }
         }
@@ -104,6 +92,22 @@ pub fn merge(
         copies.remove();
     }
     finished.map(|()| report)
+}
+
+/// The bytes of a tensor with what an adapter adds.
+fn merged(container: &Container, info: &TensorInfo, change: &TensorChange<'_>) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; info.bytes as usize];
+    container.read(info, 0, &mut bytes)?;
+    let (rows, columns) = (info.shape.rows(), info.shape.columns());
+    let mut values = vec![0.0; info.shape.elements()];
+    View::new(info.dtype, rows, columns, &bytes)?.unpack_rows(0..rows, &mut values);
+    change.add_to(&info.shape, &mut values)?;
+    let packed = info.dtype.pack_matrix(rows, columns, &values)?;
+    View::new(info.dtype, rows, columns, &packed)?.unpack_rows(0..rows, &mut values);
+    match values.iter().all(|value| value.is_finite()) {
+        true => Ok(packed),
+        false => Err(Error::new("would not be finite with the adapter")),
+    }
 }
 
 /// Copies a tensor.

@@ -616,7 +616,10 @@ impl Request {
     }
 
     /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
-    fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, Option<PromptMap>)> {
+    fn take_prompt(
+        &mut self,
+        model: &Model,
+    ) -> Result<(Vec<u32>, Option<ReplyFormat>, Option<Arc<PromptMap>>)> {
         let (format, images) = (self.format.take(), self.images.len());
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),
@@ -635,7 +638,7 @@ impl Request {
                 let tokens = tokenizer.encode_spans(&spans, BosEos::Omit)?;
                 let is_whole = self.prompt_end.is_none();
                 let map = is_whole.then(|| PromptMap::new(&conversation, &spans, &tokens, tokenizer));
-                Ok((tokens, format, map))
+                Ok((tokens, format, map.map(Arc::new)))
             }
             Prompt::Tokens(tokens) => Ok((tokens, format, None)),
         }
@@ -660,7 +663,6 @@ impl Request {
         tower: Option<&ImageTower>,
     ) -> Result<Vec<PreparedRequest>> {
         let (mut tokens, format, map) = self.take_prompt(model)?;
-        let map = map.map(Arc::new);
         if let Some(end) = self.prompt_end {
             tokens.drain(..tokens.len().saturating_sub(end as usize));
         }
@@ -697,10 +699,9 @@ impl Request {
         let max_new = max_tokens.unwrap_or(default);
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
-        let adapter = adapter.map(|name| model.adapter_index(&name)).transpose()?;
         let request = TokenRequest {
             tokens,
-            adapter,
+            adapter: adapter.map(|name| model.adapter_index(&name)).transpose()?,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
             max_new: (!fills_context).then_some(max_new),

@@ -32,8 +32,7 @@ pub struct AdapterFiles {
     /// A of each of them.
     rows: BTreeMap<String, TensorInfo>,
     scales: BTreeMap<String, f32>,
-    /// `adapter_config.json` and the digest of its text, if there is one.
-    config: Option<(PathBuf, [u8; 32])>,
+    config: Option<ConfigFile>,
     /// The cap on its size.
     config_bytes: u64,
 }
@@ -67,6 +66,77 @@ fn changed(name: &str, kind: ContainerKind) -> Option<(bool, String)> {
     }
 }
 
+/// The folder of `adapter_config.json`, and the digest of its text.
+type ConfigFile = (PathBuf, [u8; 32]);
+
+/// The container of an adapter and its settings, and their file if there is one.
+fn opened(
+    path: &Path,
+    (arch, facts): (&Arch, &Facts),
+    limits: &ModelLimits,
+) -> Result<(Container, AdapterConfig, Option<ConfigFile>)> {
+    if path.is_dir() {
+        let text = read_required(path, CONFIG, limits.file.json_bytes)?;
+        let config = parse_json(&text).map_err(|error| error.of(CONFIG))?;
+        let settings = AdapterConfig::peft(&config)?;
+        let file = (path.to_owned(), Sha256::digest(&text).into());
+        return Ok((Container::open(&path.join(TENSORS), &limits.file)?, settings, Some(file)));
+    }
+    let container = Container::open(path, &limits.file)?;
+    if container.kind() != ContainerKind::Gguf {
+        let sentence =
+            "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
+        return Err(Error::new(sentence));
+    }
+    let settings = AdapterConfig::gguf(container.metadata(), (&facts.name, &arch.matches.gguf))?;
+    Ok((container, settings, None))
+}
+
+/// A of each tensor that an adapter changes.
+///
+/// # Errors
+/// When the container has something else than two matrices for a tensor, each once.
+fn rows_of(container: &Container) -> Result<BTreeMap<String, TensorInfo>> {
+    if let Some((name, tensor)) = container.unreadable().first_key_value() {
+        return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
+    }
+    let (mut rows_of, mut columns_of) = (BTreeMap::new(), BTreeSet::new());
+    for (name, info) in container.tensors() {
+        let Some((is_a, tensor)) = changed(name, container.kind()) else {
+            return Err(refused(format!(
+                "has the tensor {}, which is no matrix of a low-rank adapter; girih has adapters of these only",
+                quote(name)
+            )));
+        };
+        if info.dtype.tile().0 != 1 {
+            let dtype = info.dtype;
+            return Err(refused(format!("has {} as {dtype}, whose blocks have several rows", quote(name))));
+        }
+        let is_second = match is_a {
+            true => rows_of.insert(tensor, info.clone()).is_some(),
+            false => !columns_of.insert(tensor),
+        };
+        if is_second {
+            return Err(Error::new(format!("has two tensors for the matrix of {}", quote(name))));
+        }
+    }
+    Ok(rows_of)
+}
+
+/// The rank of A and B.
+fn rank([a, b]: [&Shape; 2], limits: &ModelLimits) -> Result<usize> {
+    let (&[rank, _], &[_, same]) = (a.extents(), b.extents()) else {
+        return Err(refused("which is no matrix".to_owned()));
+    };
+    if rank != same || rank == 0 || rank > limits.adapter_rank {
+        return Err(Error::new(format!(
+            "by matrices of the ranks {rank} and {same}; equal ones from 1 to {} are needed",
+            limits.adapter_rank
+        )));
+    }
+    Ok(rank)
+}
+
 impl AdapterFiles {
     /// Opens an adapter of a model with this architecture and these facts: a folder of PEFT or a GGUF.
     ///
@@ -77,64 +147,18 @@ impl AdapterFiles {
     }
 
     fn read(path: &Path, (arch, facts): (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
-        let mut file = None;
-        let (container, config) = match path.is_dir() {
-            true => {
-                let text = read_required(path, CONFIG, limits.file.json_bytes)?;
-                let config = parse_json(&text).map_err(|error| error.of(CONFIG))?;
-                file = Some((path.to_owned(), Sha256::digest(&text).into()));
-                (Container::open(&path.join(TENSORS), &limits.file)?, AdapterConfig::peft(&config)?)
-            }
-            false => {
-                let container = Container::open(path, &limits.file)?;
-                if container.kind() != ContainerKind::Gguf {
-                    let sentence = "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
-                    return Err(Error::new(sentence));
-                }
-                let config = AdapterConfig::gguf(container.metadata(), (&facts.name, &arch.matches.gguf))?;
-                (container, config)
-            }
-        };
+        let (container, settings, config) = opened(path, (arch, facts), limits)?;
+        let rows_of = rows_of(&container)?;
         let kind = container.kind();
-        if let Some((name, tensor)) = container.unreadable().first_key_value() {
-            return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
-        }
-        let (mut rows_of, mut columns_of) = (BTreeMap::new(), BTreeSet::new());
-        for name in container.tensors().keys() {
-            match changed(name, kind) {
-                None => {
-                    let sentence = format!(
-                        "has the tensor {}, which is no matrix of a low-rank adapter; girih has adapters of these only",
-                        quote(name)
-                    );
-                    return Err(refused(sentence));
-                }
-                Some((is_a, tensor)) => {
-                    let info = container.tensor(name)?;
-                    if info.dtype.tile().0 != 1 {
-                        let dtype = info.dtype;
-                        return Err(refused(format!(
-                            "has {} as {dtype}, whose blocks have several rows",
-                            quote(name)
-                        )));
-                    }
-                    let is_second = match is_a {
-                        true => rows_of.insert(tensor, info.clone()).is_some(),
-                        false => !columns_of.insert(tensor),
-                    };
-                    if is_second {
-                        return Err(Error::new(format!("has two tensors for the matrix of {}", quote(name))));
-                    }
-                }
-            }
-        }
         let container =
             container.renamed(|name| changed(name, kind).filter(|(is_a, _)| !is_a).map(|(_, to)| to));
         if container.tensors().is_empty() {
             return Err(Error::new("has no matrices of a low-rank adapter"));
         }
+        let one_matrix =
+            |tensor: &str| Error::new(format!("changes {} by one matrix; two are needed", quote(tensor)));
         if let Some(name) = rows_of.keys().find(|name| !container.tensors().contains_key(*name)) {
-            return Err(Error::new(format!("changes {} by one matrix; two are needed", quote(name))));
+            return Err(one_matrix(name));
         }
         let columns = ModelWeights::of_adapter(arch, facts, container)?;
         let (mut rows, mut scales) = (BTreeMap::new(), BTreeMap::new());
@@ -142,30 +166,20 @@ impl AdapterFiles {
             let (Some(tensor), Some((_, shape))) = (columns.tensor_of(weight), columns.info(weight)) else {
                 continue;
             };
-            let a = rows_of.get(tensor);
-            let a = a.ok_or_else(|| {
-                Error::new(format!("changes {} by one matrix; two are needed", quote(tensor)))
+            let a = rows_of.get(tensor).ok_or_else(|| one_matrix(tensor))?;
+            let rank = rank([&a.shape, &shape], limits).map_err(|error| {
+                Error::with_kind(error.kind(), format!("changes {} {error}", quote(tensor)))
             })?;
-            let (&[rank, _], &[_, same]) = (a.shape.extents(), shape.extents()) else {
-                return Err(refused(format!("changes {}, which is no matrix", quote(tensor))));
-            };
-            if rank != same || rank == 0 || rank > limits.adapter_rank {
-                return Err(Error::new(format!(
-                    "changes {} by matrices of the ranks {rank} and {same}; equal ones from 1 to {} are needed",
-                    quote(tensor),
-                    limits.adapter_rank
-                )));
-            }
-            if let Some(stated) = config.stated_rank().filter(|stated| *stated != rank) {
+            if let Some(stated) = settings.stated_rank().filter(|stated| *stated != rank) {
                 return Err(Error::new(format!(
                     "changes {} by matrices of the rank {rank}, but 'adapter_config.json' states {stated}",
                     quote(tensor)
                 )));
             }
             rows.insert(weight.to_owned(), a.clone());
-            scales.insert(weight.to_owned(), config.scale(tensor, rank));
+            scales.insert(weight.to_owned(), settings.scale(tensor, rank));
         }
-        Ok(AdapterFiles { columns, rows, scales, config: file, config_bytes: limits.file.json_bytes })
+        Ok(AdapterFiles { columns, rows, scales, config, config_bytes: limits.file.json_bytes })
     }
 
     /// The names of the weights that it changes.

@@ -32,6 +32,7 @@ mod tensor_rows;
 mod tower_files;
 mod tower_part;
 mod weight_bytes;
+mod weight_entry;
 mod weights;
 
 pub use adapter::{AdapterFiles, TensorChange};

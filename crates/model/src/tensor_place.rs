@@ -23,7 +23,10 @@ pub fn rows_in_tensor(
     let rows = shape.extents()[0];
     let unknown = || Error::new("is a part of a tensor that can be read but not written");
     Ok(match part {
-        TensorPart::Rows([index, count]) => (vec![index * rows..(index + 1) * rows], count * rows),
+        TensorPart::Rows([index, count]) => {
+            let own = index * rows..(index + 1) * rows;
+            (vec![own], count * rows)
+        }
         TensorPart::Latent { latent } => {
             let attend = layer.and_then(|layer| layer.mixer.attention()).ok_or_else(unknown)?;
             let facts = attend.latent.as_ref().ok_or_else(unknown)?;
