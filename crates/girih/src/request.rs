@@ -28,6 +28,9 @@ const DEFAULT_MAX_TOKENS: u32 = 256;
 /// The maximum number of replies to one request.
 const MAX_REPLIES: u32 = 128;
 
+/// Where the parts of a conversation lie in its prompt; `None` for other prompts.
+type PromptPlaces = Option<Arc<PromptMap>>;
+
 /// A request for one reply: a prompt, and settings that all have defaults.
 ///
 /// ```
@@ -616,10 +619,7 @@ impl Request {
     }
 
     /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
-    fn take_prompt(
-        &mut self,
-        model: &Model,
-    ) -> Result<(Vec<u32>, Option<ReplyFormat>, Option<Arc<PromptMap>>)> {
+    fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, PromptPlaces)> {
         let (format, images) = (self.format.take(), self.images.len());
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),

@@ -119,7 +119,7 @@ fn replies(engine: &mut Engine, requests: &[(Vec<u32>, Option<u32>)]) -> Vec<Vec
             let index = ids.iter().position(|id| *id == event.request).unwrap();
             match &event.kind {
                 EventKind::Token { id, logprobs, .. } => {
-                    let value = f64::from(logprobs.as_ref().unwrap().chosen.value);
+                    let value = logprobs.as_ref().unwrap().chosen.value;
                     replies[index].push((*id, value.to_bits()));
                 }
                 EventKind::Failed(error) => panic!("{error}"),
