@@ -146,8 +146,19 @@ impl AdapterFiles {
         AdapterFiles::read(path, model, limits).map_err(|error| error.of(path.display()))
     }
 
-    fn read(path: &Path, (arch, facts): (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
-        let (container, settings, config) = opened(path, (arch, facts), limits)?;
+    fn read(path: &Path, model: (&Arch, &Facts), limits: &ModelLimits) -> Result<AdapterFiles> {
+        let (container, settings, config) = opened(path, model, limits)?;
+        let files = AdapterFiles::of(container, &settings, model, limits)?;
+        Ok(AdapterFiles { config, ..files })
+    }
+
+    /// The adapter in a container, with these settings.
+    pub(crate) fn of(
+        container: Container,
+        settings: &AdapterConfig,
+        (arch, facts): (&Arch, &Facts),
+        limits: &ModelLimits,
+    ) -> Result<AdapterFiles> {
         let rows_of = rows_of(&container)?;
         let kind = container.kind();
         let container =
@@ -179,7 +190,7 @@ impl AdapterFiles {
             rows.insert(weight.to_owned(), a.clone());
             scales.insert(weight.to_owned(), settings.scale(tensor, rank));
         }
-        Ok(AdapterFiles { columns, rows, scales, config, config_bytes: limits.file.json_bytes })
+        Ok(AdapterFiles { columns, rows, scales, config: None, config_bytes: limits.file.json_bytes })
     }
 
     /// The names of the weights that it changes.
@@ -243,6 +254,11 @@ impl AdapterFiles {
             read_required(folder, CONFIG, self.config_bytes)
                 .is_ok_and(|text| <[u8; 32]>::from(Sha256::digest(&text)) == *digest)
         })
+    }
+
+    /// The shape of a weight that it changes, `[outputs, inputs]`, as its matrices have it.
+    pub(crate) fn shape_of(&self, weight: &str) -> Option<[usize; 2]> {
+        Some([self.columns.info(weight)?.1.rows(), self.rows.get(weight)?.shape.columns()])
     }
 
     /// The factor of what it adds to a weight, if it changes it.

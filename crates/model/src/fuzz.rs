@@ -1,16 +1,22 @@
 //! The entry points of the fuzz targets that open whole models in memory.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use girih_file::{Container, ContainerKind};
 use girih_graph::{Key, OutputKind, ScratchPlan, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
 
+use crate::adapter::AdapterFiles;
+use crate::adapter_config::AdapterConfig;
+use crate::adapter_stack::AdapterStack;
 use crate::arch::Arch;
 use crate::assemble;
 use crate::generation::GenerationConfig;
+use crate::json::parse_json;
 use crate::limits::ModelLimits;
+use crate::made_weight::MadeWeight as _;
 use crate::model::{Interpreted, interpret};
 use crate::weights::ModelWeights;
 
@@ -54,6 +60,48 @@ pub fn generation(bytes: &[u8]) {
     let Ok(read) = GenerationConfig::parse(bytes) else { return };
     let written = serde_json::to_vec(&read).expect("numbers can be serialized");
     assert!(GenerationConfig::parse(&written).is_ok(), "{read:?}");
+}
+
+/// Opens any bytes as the settings and as the tensors of an adapter of a model, whose files are valid: refused, or an
+/// adapter whose matrices can be read.
+///
+/// # Panics
+/// If a matrix of an opened adapter lies outside its file.
+pub fn adapter(weights: &'static [u8], config: &[u8], bytes: &[u8]) {
+    let Ok(config) = serde_json::from_slice::<Json>(config) else { return };
+    let open = |kind| Container::memory(kind, "fuzz", bytes.to_vec(), &LIMITS.file);
+    let model = Container::memory(ContainerKind::Safetensors, "fuzz", weights, &LIMITS.file);
+    let model = model.and_then(|model| interpret(model, Some(&config), Vec::new().into(), &LIMITS));
+    let Interpreted { facts, arch, .. } = model.expect("the model's files are valid");
+    if let Ok(json) = parse_json(bytes) {
+        let _ = AdapterConfig::peft(&json);
+    }
+    let settings = AdapterConfig::peft(&serde_json::json!({"peft_type": "LORA"})).expect("it is complete");
+    if let Ok(container) = open(ContainerKind::Safetensors) {
+        check_adapter(AdapterFiles::of(container, &settings, (&arch, &facts), &LIMITS));
+    }
+    if let Ok(container) = open(ContainerKind::Gguf) {
+        let names = (facts.name.as_str(), &arch.matches.gguf[..]);
+        if let Ok(settings) = AdapterConfig::gguf(container.metadata(), names) {
+            check_adapter(AdapterFiles::of(container, &settings, (&arch, &facts), &LIMITS));
+        }
+    }
+}
+
+fn check_adapter(opened: girih_tensor::Result<AdapterFiles>) {
+    let Ok(files) = opened else { return };
+    let files: Arc<[AdapterFiles]> = vec![files].into();
+    for weight in files[0].weights() {
+        let Some(of) = files[0].shape_of(weight) else { continue };
+        let Ok(stacks) = AdapterStack::both(&files, weight, of) else { continue };
+        for stack in stacks {
+            let (dtype, shape) = stack.info();
+            let Ok(bytes) = dtype.bytes(&shape) else { continue };
+            let mut end = vec![0; bytes.min(READ_BYTES_MAX)];
+            // A number may exceed the format.
+            let _ = stack.read((bytes - end.len()) as u64, &mut end);
+        }
+    }
 }
 
 /// Checks that an opened model's graph, if it can be built, can be planned, and

@@ -122,6 +122,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "reply-style",
             "tool-choice",
             "adapter",
+            "mmproj",
             "arch",
             "allow-key",
             "npu-runtime",

@@ -349,8 +349,8 @@ mod tests {
     fn other_items_are_refused_by_name() {
         let of = |item: Value| written(json!([item])).unwrap_err();
         assert!(of(json!({"type": "item_reference", "id": "a"})).contains("\"item_reference\""));
-        let image = json!({"role": "user", "content": [{"type": "input_image", "image_url": "a"}]});
-        assert!(of(image).starts_with("input[0].content[0] has the type \"input_image\""));
+        let sound = json!({"role": "user", "content": [{"type": "input_audio", "data": "a"}]});
+        assert!(of(sound).starts_with("input[0].content[0] has the type \"input_audio\""));
         let output = json!({"type": "function_call_output", "call_id": "c9", "output": "a"});
         assert!(of(output).contains("names no function_call"));
         let call = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "[]"});
