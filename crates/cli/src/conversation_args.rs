@@ -17,7 +17,7 @@ pub struct ConversationArgs {
     /// System message.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Let the model answer without thinking, if its chat template can, and do not show thinking.
+    /// Answer without thinking, if the chat template can, and show none.
     #[arg(long)]
     pub no_think: bool,
     #[command(flatten)]

@@ -44,7 +44,7 @@ pub struct Args {
     /// Read the prompt from a file.
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
-    /// Image that the message is about (PNG, JPEG, WebP, GIF, BMP); repeat for several..
+    /// Image that the message is about; repeat for several.
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]
     image: Vec<PathBuf>,
     /// Continue the prompt as it is, without the model's chat template.
