@@ -142,4 +142,4 @@ pub use session::Session;
 pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
-pub use tower_plan::TowerPlan;
+pub use tower_plan::{IMAGES_KEPT, TowerPlan};

@@ -43,6 +43,7 @@ pub struct Request {
     prompt: Prompt,
     adapter: Option<String>,
     images: Vec<ImagePatches>,
+    wanted: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
@@ -105,6 +106,7 @@ impl Request {
             prompt: prompt.into(),
             adapter: None,
             images: Vec::new(),
+            wanted: None,
             logits: false,
             sampling: None,
             max_tokens: None,
@@ -163,6 +165,23 @@ impl Request {
     #[must_use]
     pub fn images(mut self, images: impl IntoIterator<Item = ImagePatches>) -> Request {
         self.images.extend(images);
+        self
+    }
+
+    /// Sets a question that is asked before the work on each image. Where its answer is no, the request ends with an error of
+    /// the kind [`ErrorKind::Cancelled`]: images take long, and the client may have left meanwhile.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let client = Arc::new(());
+    /// let there = Arc::downgrade(&client);
+    /// let request = girih::Request::new("Once").while_wanted(move || there.strong_count() > 0);
+    /// # drop(request);
+    /// ```
+    #[must_use]
+    pub fn while_wanted(mut self, wanted: impl Fn() -> bool + Send + Sync + 'static) -> Request {
+        self.wanted = Some(Box::new(wanted));
         self
     }
 
@@ -698,7 +717,7 @@ impl Request {
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
         let adapter = adapter.map(|name| model.adapter_index(&name)).transpose()?;
-        let request = TokenRequest {
+        let mut request = TokenRequest {
             tokens,
             adapter,
             logits,
@@ -719,6 +738,10 @@ impl Request {
         };
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);
         checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
+        if let Some(tower) = tower {
+            let is_wanted = || self.wanted.as_ref().is_none_or(|wanted| wanted());
+            tower.fill(&mut request.given, &request.tenant, self.images, is_wanted)?;
+        }
         let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
         let prepared = (0..count).map(|number| {
             let mut request = request.clone();
