@@ -180,5 +180,9 @@ mod tests {
             error,
             "the prompt has 1 place for images, but the request has 2 images; give one for each place"
         );
+        let many = 1 << 19;
+        let spans = vec![span(&"<start_of_image>".repeat(many), TextOrigin::Template)];
+        let error = expanded(spans, facts, many).unwrap_err().to_string();
+        assert!(error.contains("the maximum of all is 16777216: send fewer"), "{error}");
     }
 }

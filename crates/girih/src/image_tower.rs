@@ -54,8 +54,8 @@ impl ImageTower {
         Ok(ImageTower { facts, row, positions, callback, state: Mutex::new(state) })
     }
 
-    /// Fills in the values of `given`, the rows of these images, while they are wanted. The patches of an image are dropped
-    /// before those of the next one are read.
+    /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of an image
+    /// are dropped before those of the next one are read.
     ///
     /// # Errors
     /// When the tower cannot be loaded, the patches are not those of an image of this model, or the device fails; of the kind
@@ -65,10 +65,10 @@ impl ImageTower {
         given: &mut [EmbeddedRows],
         tenant: &Tenant,
         images: Vec<ImagePatches>,
-        is_wanted: impl Fn() -> bool,
+        wanted: Option<&(dyn Fn() -> bool + Send + Sync)>,
     ) -> Result<()> {
         for (rows, image) in given.iter_mut().zip(images) {
-            if !is_wanted() {
+            if wanted.is_some_and(|wanted| !wanted()) {
                 let sentence = "the request was given up before the rows of its images were made";
                 return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
             }

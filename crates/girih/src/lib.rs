@@ -81,6 +81,7 @@ mod reply;
 mod reply_format;
 mod reply_text;
 mod request;
+mod request_rules;
 mod run_options;
 mod services;
 mod session;
