@@ -49,7 +49,7 @@ impl Model {
     /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
     pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
         let positions = self.tower_files()?.tower.positions();
-        Ok(ImagePatches::new(self.image_preparation()?.rows(picture, &positions)?))
+        Ok(ImagePatches::new(self.image_preparation(|| preparation(self))?.rows(picture, &positions)?))
     }
 
     /// Returns a conversation with `images` images, as the model's chat template writes it, with the model's image tokens in
@@ -78,7 +78,7 @@ impl Model {
 }
 
 /// How pictures for a model become patches.
-pub(crate) fn preparation(model: &Model) -> Result<Preprocess> {
+fn preparation(model: &Model) -> Result<Preprocess> {
     let facts = &model.tower_files()?.tower;
     match &config(model)? {
         Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file)),

@@ -10,8 +10,6 @@ use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
 use crate::image::ImageFormat;
-#[cfg(feature = "image")]
-use crate::image_preparation::preparation;
 use crate::location::ModelLocation;
 use crate::open_options::OpenOptions;
 
@@ -384,10 +382,13 @@ impl Model {
         self.0.tower.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
-    /// How pictures become patches, as its files say.
+    /// How pictures become patches, which `read` reads of its files once.
     #[cfg(feature = "image")]
-    pub(crate) fn image_preparation(&self) -> Result<&girih_image::Preprocess> {
-        made_once(&self.0.preparation, || preparation(self))
+    pub(crate) fn image_preparation(
+        &self,
+        read: impl FnOnce() -> Result<girih_image::Preprocess>,
+    ) -> Result<&girih_image::Preprocess> {
+        made_once(&self.0.preparation, read)
     }
 
     /// The compiler of grammars for its tokenizer.

@@ -13,7 +13,7 @@ use girih::{Embedder, Error, Model, Result, RunOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
-use crate::models::turn_within;
+use crate::turns::turn_within;
 
 /// An encoder that is served.
 pub struct ServedEncoder {

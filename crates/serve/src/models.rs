@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use girih::{EngineFaults, ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
@@ -18,6 +17,7 @@ use crate::keep_alive::KeepAlive;
 use crate::model_folder::{FolderEntry, ModelFolder};
 use crate::options::ServeOptions;
 use crate::served_model::ServedModel;
+use crate::turns::turn_within;
 
 /// The requests of a model that render templates or read grammars at once: one model's leave threads to the
 /// others.
@@ -112,28 +112,6 @@ impl ListedModel {
     pub(crate) async fn image_turn(&self) -> std::result::Result<Option<OwnedSemaphorePermit>, ApiError> {
         turn_within(&self.image_turn, self.run_options.max_wait).await.map(Some)
     }
-}
-
-/// A turn, for which a request waits at most `max`.
-///
-/// # Errors
-/// When that takes longer: status 429.
-pub(crate) async fn turn_within(
-    turns: &Arc<Semaphore>,
-    max: Option<Duration>,
-) -> std::result::Result<OwnedSemaphorePermit, ApiError> {
-    let turn = Arc::clone(turns).acquire_owned();
-    let turn = match max {
-        None => turn.await,
-        Some(max) => timeout(max, turn).await.map_err(|_| {
-            let seconds = max.as_secs_f64();
-            let message = format!(
-                "the request has waited {seconds:.0} s for its turn, which is the maximum; try again later"
-            );
-            ApiError::queue_timeout(message).retry_after(max)
-        })?,
-    };
-    Ok(turn.expect("it is never closed"))
 }
 
 impl ServedModels {
