@@ -29,3 +29,21 @@ pub async fn turn_within(
     };
     Ok(turn.expect("it is never closed"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_its_turn_at_most_as_long_as_it_may() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (turns, max) = (Arc::new(Semaphore::new(1)), Some(Duration::from_millis(1)));
+            let held = turn_within(&turns, None).await.unwrap();
+            let error = turn_within(&turns, max).await.unwrap_err();
+            assert_eq!(error.code, "queue_timeout");
+            drop(held);
+            assert!(turn_within(&turns, max).await.is_ok());
+        });
+    }
+}
