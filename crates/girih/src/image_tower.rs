@@ -9,7 +9,7 @@ use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::TowerFacts;
 
 use crate::image::ImagePatches;
-use crate::image_prompt::row_token;
+use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::progress::ProgressCallback;
 use crate::tower_plan::{IMAGES_KEPT, TowerPlan};

@@ -61,6 +61,7 @@ mod image;
 #[cfg(feature = "image")]
 mod image_preparation;
 mod image_prompt;
+mod image_tokens;
 mod image_tower;
 mod location;
 mod mailbox;

@@ -18,7 +18,7 @@ use girih_tensor::DType;
 use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
-use crate::image_prompt::row_token;
+use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};

@@ -38,7 +38,7 @@ impl Orientation {
         let (last_x, last_y) = (width as usize - 1, height as usize - 1);
         let stored = StoredPixels { rgb: &rgb, width: width as usize };
         match self {
-            Orientation::Upright => return Ok((width, height, rgb)),
+            Orientation::Upright => Ok((width, height, rgb)),
             Orientation::FlipLeftRight => stored.map(width, height, |x, y| (last_x - x, y)),
             Orientation::Rotate180 => stored.map(width, height, |x, y| (last_x - x, last_y - y)),
             Orientation::FlipTopBottom => stored.map(width, height, |x, y| (x, last_y - y)),

@@ -321,6 +321,12 @@ fn with_images(
     Ok((prompt, images))
 }
 
+/// The request, whose images are given up when the `client` leaves.
+fn wanted_by(client: &Weak<()>, request: Request) -> Request {
+    let client = client.clone();
+    request.while_wanted(move || client.strong_count() > 0)
+}
+
 impl GenerationRequest {
     /// Sets what the server decides for all replies.
     fn follow(&mut self, rules: &ReplyRules) {
@@ -344,7 +350,6 @@ impl GenerationRequest {
     ) -> Result<Generation, ApiError> {
         let record = cache.record.as_ref();
         let state = Arc::clone(&cache.state);
-        let hook = state.request_hook.as_ref();
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
@@ -364,10 +369,8 @@ impl GenerationRequest {
                 _ => None,
             };
             let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
-            let hooked = hook.map(|hook| (hook, prompt.clone()));
-            let there = client.clone();
-            let request = self.request(prompt, infill_stops).images(images);
-            let request = request.while_wanted(move || there.strong_count() > 0);
+            let hooked = state.request_hook.as_ref().map(|hook| (hook, prompt.clone()));
+            let request = wanted_by(client, self.request(prompt, infill_stops).images(images));
             let mut request = request.sampling(sampling.clone()).tenant(caller.tenant.clone());
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.
@@ -383,8 +386,7 @@ impl GenerationRequest {
                     template_fault::of_variables(error, &model, conversation)
                 }
                 _ => refusal(error, session, &caller.tenant),
-            });
-            let replies = replies?;
+            })?;
             for (number, reply) in replies.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
