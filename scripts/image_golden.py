@@ -118,18 +118,13 @@ def entry(name, path):
 
 
 def qwen(image):
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    sizes = []
-    for height, width in [(23, 37), (1000, 333), (100, 100), (14, 2800), (4000, 3000), (70, 70), (98, 42), (1, 1)]:
-        for factor, least, most in [(28, 3136, 1003520), (32, 65536, 16777216), (28, 784, 12544)]:
-            new = smart_resize(height, width, factor, least, most)
-            sizes.append([[width, height], [factor, least, most], [new[1], new[0]]])
     processor = Qwen2VLImageProcessorPil(min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
     found = processor(images=[image], return_tensors="np")
     values, grid = found["pixel_values"], found["image_grid_thw"][0].tolist()
     rows = {"shape": list(values.shape), "grid": grid, "sha256": hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()}
-    return {"smart_sizes": sizes, "qwen_rows": rows | {"first": values[0, :4].tolist()}}
+    return {"qwen_rows": rows | {"first": values[0, :4].tolist()}}
 
 
 def main():

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use girih::{DecodeLimits, ImagePatches, Model, Picture, Plan, RunOptions};
+use girih_file::{ContainerKind, projector_files};
 
 use crate::error::{Error, Result};
 use crate::input::image_bytes;
@@ -25,38 +26,72 @@ pub fn patches(model: &Model, path: &Path, show: Show) -> Result<ImagePatches> {
     Ok(model.image_patches(&picture)?)
 }
 
-/// `options` with images. A step has room for the rows of one image and a row of each other sequence.
+/// `options` with images. A step has room for the rows of one image and a row of each other sequence; `show` says if that
+/// raises the chunk.
 ///
 /// # Errors
 /// When the model reads no images.
-pub fn options(model: &Model, options: RunOptions) -> Result<RunOptions> {
+pub fn options(model: &Model, options: RunOptions, show: Show) -> Result<RunOptions> {
+    let with = with_images(model, options.clone())?;
+    note_chunk(options.chunk, with.chunk, show);
+    Ok(with)
+}
+
+fn with_images(model: &Model, options: RunOptions) -> Result<RunOptions> {
     // Beside each other sequence, of which each has a row.
     let rows = (model.image_format()?.rows() as u32).saturating_add(options.sequences.saturating_sub(1));
     Ok(RunOptions { images: true, chunk: options.chunk.max(rows), ..options })
 }
 
-/// The plan of a model with images, if it has a tower that its backend runs; else without. `plan` makes it.
+/// Says that the chunk is larger than it was asked for.
+fn note_chunk(asked: u32, chunk: u32, show: Show) {
+    if chunk > asked {
+        show.note(format!("the chunk is raised from {asked} to {chunk}: a step runs all rows of an image"));
+    }
+}
+
+/// The plan of a model with images, if it has a tower that its backend runs; else without, and `show` says why. `plan` makes
+/// it. A tower that is asked for by its file (`projector`) is not left out.
 ///
 /// # Errors
-/// Those of `plan`.
+/// Those of `plan`; with a `projector`, also when images are not possible.
 pub fn plan_if_possible(
     model: &Model,
+    projector: Option<&Path>,
     without: RunOptions,
     show: Show,
     plan: impl Fn(RunOptions) -> Result<Plan>,
 ) -> Result<Plan> {
+    if projector.is_some() {
+        return plan(options(model, without, show)?);
+    }
     if !model.files().may_have_tower() {
         return plan(without);
     }
-    let why = match options(model, without.clone()).and_then(&plan) {
+    let why = match with_images(model, without.clone()).and_then(&plan) {
         Ok(plan) => match plan.refusals().first() {
-            None => return Ok(plan),
+            None => {
+                note_chunk(without.chunk, plan.options().chunk, show);
+                return Ok(plan);
+            }
             Some(_) => "the backend does not run the image tower".to_owned(),
         },
         Err(Error::Work(sentence) | Error::Call(sentence)) => sentence,
         Err(error) => return Err(error),
     };
     let plan = plan(without)?;
-    show.detail(format!("images are off: {why}"));
+    let why = format!("images are off: {why}");
+    if has_tower(model) {
+        show.note(why)
+    } else {
+        show.detail(why)
+    }
     Ok(plan)
+}
+
+/// Whether files of an image tower exist: a GGUF may have been downloaded without them.
+fn has_tower(model: &Model) -> bool {
+    let files = model.files();
+    files.weights.container().kind() != ContainerKind::Gguf
+        || projector_files(files.folder()).is_ok_and(|projectors| !projectors.is_empty())
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{COMPANIONS, SplitName};
+use girih_file::{COMPANIONS, SplitName, is_projector};
 
 use crate::error::{Error, Result};
 
@@ -83,14 +83,12 @@ pub fn model_entry(path: &Path) -> Option<ModelEntry<'_>> {
         let entry = ModelEntry { name: file, is_opened: true };
         return path.join("config.json").is_file().then_some(entry);
     }
-    gguf_entry(file.strip_suffix(".gguf")?)
+    gguf_entry(file)
 }
 
-/// The model to which a GGUF file of this name without its ending belongs.
-fn gguf_entry(stem: &str) -> Option<ModelEntry<'_>> {
-    if stem.contains("mmproj") {
-        return None;
-    }
+/// The model to which a GGUF file of this name belongs.
+fn gguf_entry(file: &str) -> Option<ModelEntry<'_>> {
+    let stem = file.strip_suffix(".gguf").filter(|_| !is_projector(file))?;
     Some(match SplitName::of(stem) {
         Some(SplitName { prefix, number, .. }) => ModelEntry { name: prefix, is_opened: number == 1 },
         None => ModelEntry { name: stem, is_opened: true },
@@ -100,7 +98,7 @@ fn gguf_entry(stem: &str) -> Option<ModelEntry<'_>> {
 /// Whether a model of this name in its folder is found under it, and no file that belongs beside models has it.
 pub fn is_own_name(name: &str) -> bool {
     let entry = ModelEntry { name, is_opened: true };
-    gguf_entry(name) == Some(entry) && !is_reserved(name)
+    gguf_entry(&format!("{name}.gguf")) == Some(entry) && !is_reserved(name)
 }
 
 /// Whether a file that belongs beside models, or to one, has this name.
@@ -148,7 +146,7 @@ mod tests {
             assert!(is_own_name(name), "{name}");
         }
         for name in
-            ["mmproj-a", "a-mmproj-F16", "a-00001-of-00003", "a-00002-of-00003", "girih.toml", "config.json"]
+            ["mmproj-a", "a-MMproj-F16", "a-00001-of-00003", "a-00002-of-00003", "girih.toml", "config.json"]
         {
             assert!(!is_own_name(name), "{name}");
         }

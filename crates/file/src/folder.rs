@@ -21,6 +21,8 @@ pub const COMPANIONS: &[&str] = &[
     "merges.txt",
     "chat_template.json",
     "chat_template.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",

@@ -35,7 +35,7 @@ pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use nearest::{nearest, similar};
-pub use open::projector_files;
+pub use open::{is_projector, projector_files};
 pub use outside::{
     copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
     write_companion,

@@ -119,8 +119,8 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether a file is the image tower of a model, by its name.
-fn is_projector(name: &str) -> bool {
+/// Whether a file is the image tower of a model, by its name, such as `mmproj-model-F16.gguf`.
+pub fn is_projector(name: &str) -> bool {
     name.ends_with(".gguf") && name.to_ascii_lowercase().contains("mmproj")
 }
 

@@ -2,7 +2,7 @@
 
 use girih_file::{quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, Preprocess, ResizeFilter, SizeRule};
+use girih_image::{Picture, Preprocess, ResizeFilter};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
 use girih_words::TextSpan;
@@ -48,13 +48,8 @@ impl Model {
     /// # Errors
     /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
     pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
-        let facts = &self.tower_files()?.tower;
-        let config = config(self)?;
-        let preprocess = match &config {
-            Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file))?,
-            None => usual(facts),
-        };
-        Ok(ImagePatches::new(preprocess.rows(picture)?.values))
+        let positions = self.tower_files()?.tower.positions();
+        Ok(ImagePatches::new(self.image_preparation(|| preparation(self))?.rows(picture, &positions)?))
     }
 
     /// Returns a conversation with `images` images, as the model's chat template writes it, with the model's image tokens in
@@ -82,6 +77,15 @@ impl Model {
     }
 }
 
+/// How pictures for a model become patches.
+fn preparation(model: &Model) -> Result<Preprocess> {
+    let facts = &model.tower_files()?.tower;
+    match &config(model)? {
+        Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file)),
+        None => Ok(usual(facts)),
+    }
+}
+
 /// What the model's files say, and the name of the file; `None` if there is none.
 fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
     let files = model.files();
@@ -104,14 +108,13 @@ fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
 /// What transformers' `Gemma3ImageProcessor` does without a file: bilinear, mean and deviation 0.5.
 fn usual(facts: &TowerFacts) -> Preprocess {
     Preprocess {
-        size: SizeRule::Fixed { width: facts.image as u32, height: facts.image as u32 },
+        width: facts.image as u32,
+        height: facts.image as u32,
         filter: ResizeFilter::Bilinear,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch: facts.patch as u32,
-        cell: facts.projector.cell as u32,
-        frames: 1,
     }
 }
 
@@ -176,7 +179,7 @@ mod tests {
             "size": {"height": 28, "width": 28},
         });
         let found = prepared(published).unwrap();
-        assert_eq!((found.filter, found.patch, found.cell), (ResizeFilter::Bilinear, 7, 2));
+        assert_eq!((found.filter, found.patch, found.width), (ResizeFilter::Bilinear, 7, 28));
         assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
         let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();
         assert_eq!((other.filter, other.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));

@@ -1,5 +1,7 @@
 //! Images in prompts: the tokens that stand for them, and their rows.
 
+use std::sync::Arc;
+
 use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
 use girih_graph::{Error, ErrorKind, Result};
@@ -10,6 +12,9 @@ use crate::image::ImagePatches;
 use crate::image_tower::ImageTower;
 use crate::model::Model;
 
+/// The maximum number of bytes of a prompt's texts of images.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+
 /// The rows of a prompt's images, and the positions that attend to each other both ways.
 #[derive(Default)]
 pub(crate) struct ImageRows {
@@ -18,11 +23,11 @@ pub(crate) struct ImageRows {
 }
 
 impl ImageRows {
-    /// The rows of these images in a prompt, which the tower makes.
+    /// The rows of these images in a prompt, without their values: [`ImageTower::fill`] makes these when the request is known
+    /// to be a valid one.
     ///
     /// # Errors
-    /// Of the kind [`ErrorKind::Refused`] when the session takes no images, or the prompt has not as many places; when the
-    /// tower fails.
+    /// Of the kind [`ErrorKind::Refused`] when the session takes no images, or the prompt has not as many places.
     pub fn of(
         model: &Model,
         tower: Option<&ImageTower>,
@@ -39,17 +44,16 @@ impl ImageRows {
                 "the request has images, but the model was loaded without its image tower: plan with images";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         };
-        let facts = &model.tower_files()?.tower;
-        let places = places(model, facts, tokens)?;
+        let places = places(tower, tokens)?;
         if places.len() != images.len() {
             return Err(other_count(places.len(), images.len()));
         }
         let mut rows = ImageRows::default();
         for (image, place) in images.iter().zip(places) {
             let (first, count) = (place.start, place.end - place.start);
-            let values = tower.rows_of(image)?;
-            rows.given.push(EmbeddedRows { first, rows: count, values, content: image.digest() });
-            if facts.image_tokens.mutual {
+            let (values, content) = (Arc::default(), image.digest());
+            rows.given.push(EmbeddedRows { first, rows: count, values, content });
+            if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);
             }
         }
@@ -58,19 +62,8 @@ impl ImageRows {
 }
 
 /// The places for images in a prompt: runs of the token that stands for a row.
-fn places(model: &Model, facts: &TowerFacts, tokens: &[u32]) -> Result<Vec<Range32>> {
-    let row = match facts.image_tokens.ids {
-        Some([_, row, _]) => row,
-        None => {
-            let text = &facts.image_tokens.texts.row;
-            let id = model.text_processor()?.tokenizer.id(text);
-            id.ok_or_else(|| {
-                let sentence = format!("the tokenizer has no token '{text}', which stands for images");
-                Error::with_kind(ErrorKind::Refused, sentence)
-            })?
-        }
-    };
-    let rows = facts.rows() as u32;
+fn places(tower: &ImageTower, tokens: &[u32]) -> Result<Vec<Range32>> {
+    let (row, rows) = (tower.row, tower.facts.rows() as u32);
     let mut places: Vec<Range32> = Vec::new();
     for (position, _) in (0..).zip(tokens).filter(|(_, token)| **token == row) {
         match places.last_mut() {
@@ -94,7 +87,7 @@ fn places(model: &Model, facts: &TowerFacts, tokens: &[u32]) -> Result<Vec<Range
 /// wrote stays text.
 ///
 /// # Errors
-/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images.
+/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images, or they take too much text.
 pub(crate) fn expanded(spans: Vec<TextSpan>, facts: &TowerFacts, images: usize) -> Result<Vec<TextSpan>> {
     let texts = &facts.image_tokens.texts;
     let of_template = |span: &&TextSpan| span.origin == TextOrigin::Template;
@@ -102,6 +95,13 @@ pub(crate) fn expanded(spans: Vec<TextSpan>, facts: &TowerFacts, images: usize) 
         spans.iter().filter(of_template).map(|span| span.text.matches(&texts.of_template).count()).sum();
     if places != images {
         return Err(other_count(places, images));
+    }
+    let bytes = texts.before.len() + texts.row.len() * facts.rows() + texts.after.len();
+    if bytes.checked_mul(places).is_none_or(|bytes| bytes > MAX_TEXT_BYTES) {
+        let sentence = format!(
+            "the {places} images would take {bytes} bytes of text each; the maximum of all is {MAX_TEXT_BYTES}: send fewer"
+        );
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let image = format!("{}{}{}", texts.before, texts.row.repeat(facts.rows()), texts.after);
     let expand = |span: TextSpan| match span.origin {
@@ -148,5 +148,9 @@ mod tests {
             error,
             "the prompt has 1 place for images, but the request has 2 images; give one for each place"
         );
+        let many = 1 << 19;
+        let spans = vec![span(&"<start_of_image>".repeat(many), TextOrigin::Template)];
+        let error = expanded(spans, facts, many).unwrap_err().to_string();
+        assert!(error.contains("the maximum of all is 16777216: send fewer"), "{error}");
     }
 }

@@ -61,6 +61,7 @@ mod image;
 #[cfg(feature = "image")]
 mod image_preparation;
 mod image_prompt;
+mod image_tokens;
 mod image_tower;
 mod location;
 mod mailbox;
@@ -81,6 +82,7 @@ mod reply;
 mod reply_format;
 mod reply_text;
 mod request;
+mod request_rules;
 mod run_options;
 mod services;
 mod session;
@@ -142,4 +144,4 @@ pub use session::Session;
 pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
-pub use tower_plan::TowerPlan;
+pub use tower_plan::{IMAGES_KEPT, TowerPlan};

@@ -33,6 +33,9 @@ struct OpenedModel {
     companions: String,
     text: OnceLock<Result<TextProcessor>>,
     tower: OnceLock<Result<Arc<TowerFiles>>>,
+    /// How pictures become patches.
+    #[cfg(feature = "image")]
+    preparation: OnceLock<girih_image::Preprocess>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
     grammars: OnceLock<girih_grammar::GrammarCompiler>,
@@ -88,6 +91,8 @@ impl Model {
             files,
             text: OnceLock::new(),
             tower: OnceLock::new(),
+            #[cfg(feature = "image")]
+            preparation: OnceLock::new(),
             #[cfg(feature = "grammar")]
             grammars: OnceLock::new(),
         })))
@@ -101,9 +106,10 @@ impl Model {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn is_current(&self) -> bool {
-        let OpenedModel { name, location, open_options, files, companions, .. } = &*self.0;
+        let OpenedModel { name, location, open_options, files, companions, tower, .. } = &*self.0;
         ModelLocation::find(name, open_options).is_ok_and(|found| found == *location)
             && files.weights.container().is_current()
+            && !matches!(tower.get(), Some(Ok(tower)) if !tower.weights.container().is_current())
             && files.adapters().iter().all(AdapterFiles::is_current)
             && location.companions_version() == *companions
     }
@@ -374,6 +380,15 @@ impl Model {
             Ok(Arc::new(self.0.files.tower(projector, &ModelLimits::DEFAULT)?))
         };
         self.0.tower.get_or_init(open).as_ref().map_err(Error::clone)
+    }
+
+    /// How pictures become patches, which `read` reads of its files once.
+    #[cfg(feature = "image")]
+    pub(crate) fn image_preparation(
+        &self,
+        read: impl FnOnce() -> Result<girih_image::Preprocess>,
+    ) -> Result<&girih_image::Preprocess> {
+        made_once(&self.0.preparation, read)
     }
 
     /// The compiler of grammars for its tokenizer.

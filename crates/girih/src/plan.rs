@@ -18,6 +18,7 @@ use girih_tensor::DType;
 use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
+use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
@@ -156,6 +157,7 @@ impl Plan {
         };
         if let Some(tower) = &tower {
             tower.check_steps(key)?;
+            row_token(&model, tower.facts())?;
         }
         Ok(Plan { model, options, backend, services, key, graph, blocks, draft, tower })
     }

@@ -20,6 +20,7 @@ use crate::prompt::Prompt;
 use crate::prompt_map::PromptMap;
 use crate::reply_format::{ReplyFormat, ReplySplitter};
 use crate::reply_text::ReplyText;
+use crate::request_rules::{check_rows_for_drafts, with_own_stops, with_way_out};
 use crate::thinking_budget::ThinkingBudget;
 
 /// The maximum number of tokens of a reply if the request sets none.
@@ -46,6 +47,7 @@ pub struct Request {
     prompt: Prompt,
     adapter: Option<String>,
     images: Vec<ImagePatches>,
+    wanted: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
@@ -108,6 +110,7 @@ impl Request {
             prompt: prompt.into(),
             adapter: None,
             images: Vec::new(),
+            wanted: None,
             logits: false,
             sampling: None,
             max_tokens: None,
@@ -166,6 +169,23 @@ impl Request {
     #[must_use]
     pub fn images(mut self, images: impl IntoIterator<Item = ImagePatches>) -> Request {
         self.images.extend(images);
+        self
+    }
+
+    /// Sets a question that is asked before the work on each image. Where its answer is no, the request ends with an error of
+    /// the kind [`ErrorKind::Cancelled`]: images take long, and the client may have left meanwhile.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let client = Arc::new(());
+    /// let there = Arc::downgrade(&client);
+    /// let request = girih::Request::new("Once").while_wanted(move || there.strong_count() > 0);
+    /// # drop(request);
+    /// ```
+    #[must_use]
+    pub fn while_wanted(mut self, wanted: impl Fn() -> bool + Send + Sync + 'static) -> Request {
+        self.wanted = Some(Box::new(wanted));
         self
     }
 
@@ -649,6 +669,19 @@ impl Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
     }
 
+    /// The maximum number of tokens of a reply to a prompt of `tokens` tokens; `None` for what the context leaves.
+    fn max_new(&self, tokens: usize, context: u32) -> Option<u32> {
+        // The default is cut to what the context leaves; only the caller's number can be refused.
+        let room = (context as usize).saturating_sub(tokens).max(1);
+        let default = match self.overflow {
+            Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
+            Overflow::Truncate => DEFAULT_MAX_TOKENS,
+        };
+        let max_new = self.max_tokens.unwrap_or(default);
+        let max_new = if self.cuts_to_context { max_new.min(room as u32) } else { max_new };
+        (!self.fills_context).then_some(max_new)
+    }
+
     /// This request to `model`, checked, for `count` replies, whose seeds follow each other.
     ///
     /// # Errors
@@ -678,7 +711,8 @@ impl Request {
             Some(max) if self.wants_text => ended_thinking(model, format.as_ref(), max, count, constraints)?,
             _ => constraints,
         };
-        let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
+        let max_new = self.max_new(tokens.len(), limits.context);
+        let Request { logits, sampling, .. } = self;
         let Request { stops, stop_rules, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, adapter, .. } = self;
@@ -690,21 +724,13 @@ impl Request {
         if drafter.is_some() {
             check_rows_for_drafts(output_rows, limits.sequences)?;
         }
-        // The default is cut to what the context leaves; only the caller's number can be refused.
-        let room = (limits.context as usize).saturating_sub(tokens.len()).max(1);
-        let default = match overflow {
-            Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
-            Overflow::Truncate => DEFAULT_MAX_TOKENS,
-        };
-        let max_new = max_tokens.unwrap_or(default);
-        let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
-        let request = TokenRequest {
+        let mut request = TokenRequest {
             tokens,
             adapter: adapter.map(|name| model.adapter_index(&name)).transpose()?,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
-            max_new: (!fills_context).then_some(max_new),
+            max_new,
             stops: Stops { tokens: stop_tokens, strings: stops },
             stop_rules,
             logprobs,
@@ -720,6 +746,9 @@ impl Request {
         };
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);
         checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
+        if let Some(tower) = tower {
+            tower.fill(&mut request.given, &request.tenant, self.images, self.wanted.as_deref())?;
+        }
         let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
         let prepared = (0..count).map(|number| {
             let mut request = request.clone();
@@ -735,18 +764,6 @@ impl Request {
         });
         prepared.collect()
     }
-}
-
-/// Checks that steps have rows for drafted tokens.
-fn check_rows_for_drafts(output_rows: u32, sequences: u32) -> Result<()> {
-    if output_rows > sequences {
-        return Ok(());
-    }
-    let sentence = format!(
-        "the request has a drafter, but the {output_rows} output rows of a step are for {sequences} sequences: set \
-         RunOptions::output_rows to more"
-    );
-    Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 
 /// The constraints of `count` replies whose thinking has at most `max` tokens.
@@ -767,23 +784,4 @@ fn ended_thinking(
             .collect(),
         _ => Ok(constraints),
     }
-}
-
-/// The stop tokens of the model and those of a request.
-fn with_own_stops(model: &Model, wants_text: bool, own: Vec<u32>) -> Result<Vec<u32>> {
-    // Without text, a model may have no tokenizer.
-    let mut tokens = match model.stop_tokens() {
-        Err(_) if !wants_text => model.listed_stop_tokens(),
-        tokens => tokens?,
-    };
-    tokens.extend(own);
-    Ok(tokens)
-}
-
-/// An error of a request that is too long, which also says if the context could be larger.
-fn with_way_out(error: Error, context: u32, max: u32) -> Error {
-    if error.kind() != ErrorKind::TooLong || context >= max {
-        return error;
-    }
-    Error::with_kind(error.kind(), format!("{error}, or enlarge the context (the model supports {max})"))
 }

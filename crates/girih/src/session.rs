@@ -114,7 +114,8 @@ impl Session {
     fn spawn(mut plan: Plan, callback: ProgressCallback) -> Result<Session> {
         plan.require_decoder()?;
         plan.check_memory()?;
-        let tower = plan.take_tower().map(|tower| Arc::new(ImageTower::new(tower, callback.clone())));
+        let tower = plan.take_tower().map(|tower| ImageTower::new(plan.model(), tower, callback.clone()));
+        let tower = tower.transpose()?.map(Arc::new);
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let arithmetic = plan.arithmetic().into();

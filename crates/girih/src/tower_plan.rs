@@ -19,8 +19,12 @@ use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
 use crate::services::ModelServices;
 
-/// The number of images whose rows a session keeps.
-pub(crate) const IMAGES_KEPT: usize = 16;
+/// The number of images whose rows a session keeps. A request with more of them would find none of its own again.
+///
+/// ```
+/// assert_eq!(girih::IMAGES_KEPT, 16);
+/// ```
+pub const IMAGES_KEPT: usize = 16;
 
 /// The image tower of a planned model: its two programs, from patches to hidden states and from cells of these to rows of
 /// the text model.

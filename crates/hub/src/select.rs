@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{COMPANIONS, FileLimits, SplitName, nearest, quote, shorten};
+use girih_file::{COMPANIONS, FileLimits, SplitName, is_projector, nearest, quote, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
@@ -61,8 +61,7 @@ fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
     let mut models: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in names.iter().copied() {
         let Some(stem) = name.strip_suffix(".gguf") else { continue };
-        let file = stem.rsplit('/').next().unwrap_or(stem);
-        if file.to_ascii_lowercase().starts_with("mmproj") {
+        if is_projector(name.rsplit('/').next().unwrap_or(name)) {
             continue;
         }
         models.entry(SplitName::of(stem).map_or(stem, |part| part.prefix)).or_default().push(name);
@@ -216,6 +215,9 @@ mod tests {
             "consolidated.safetensors",
             "pytorch_model.bin",
             "model.onnx",
+            "preprocessor_config.json",
+            "processor_config.json",
+            "video_preprocessor_config.json",
             "modules.json",
             "1_Pooling/config.json",
             "2_Dense/config.json",
@@ -227,6 +229,8 @@ mod tests {
             "config.json",
             "tokenizer.json",
             SAFETENSORS_INDEX,
+            "preprocessor_config.json",
+            "processor_config.json",
             "modules.json",
             "1_Pooling/config.json",
             "model-00001-of-00002.safetensors",
@@ -260,6 +264,7 @@ mod tests {
             "BF16/m-BF16-00001-of-00002.gguf",
             "BF16/m-BF16-00002-of-00002.gguf",
             "mmproj-Q8_0.gguf",
+            "m.MMPROJ-Q8_0.gguf",
             "s-F16-00001-of-00002.gguf",
         ];
         let pick = |quant| select(&names, Some(quant)).map(|selection| selection.files);

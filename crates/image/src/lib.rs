@@ -1,29 +1,27 @@
 //! From the bytes of an image file to rows of numbers for an image tower.
 //!
 //! [`Picture::decode`] reads PNG, JPEG, WebP, GIF and BMP under [`DecodeLimits`]. [`Preprocess`] resizes a
-//! picture as Pillow does, bit for bit, and cuts it into [`PatchRows`].
+//! picture as Pillow up to version 12 does it, bit for bit, and cuts it into patches.
 //!
 //! ```
-//! use girih_image::{Picture, Preprocess, ResizeFilter, SizeRule};
+//! use girih_image::{Picture, Preprocess, ResizeFilter};
 //!
 //! let picture = Picture::from_rgb(2, 1, vec![255, 0, 0, 0, 0, 255])?;
 //! let preprocess = Preprocess {
-//!     size: SizeRule::Fixed { width: 4, height: 4 },
+//!     width: 4,
+//!     height: 4,
 //!     filter: ResizeFilter::Bilinear,
 //!     rescale: 1.0 / 255.0,
 //!     mean: [0.5; 3],
 //!     std: [0.5; 3],
 //!     patch: 2,
-//!     cell: 1,
-//!     frames: 1,
 //! };
-//! let rows = preprocess.rows(&picture)?;
-//! assert_eq!((rows.count(), rows.width), (4, 12));
+//! let rows = preprocess.rows(&picture, &[0, 1, 2, 3])?;
+//! assert_eq!(rows.len(), 4 * 12);
 //! # Ok::<(), girih_image::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 
-mod crops;
 mod exif;
 mod formats;
 #[doc(hidden)]
@@ -36,9 +34,8 @@ mod raster;
 mod resize;
 mod zeroed;
 
-pub use crops::PanAndScan;
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use limits::DecodeLimits;
-pub use patches::{PatchRows, Preprocess, SizeRule};
+pub use patches::Preprocess;
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};

@@ -4,11 +4,9 @@ use std::fmt;
 use std::panic::catch_unwind;
 
 use girih_tensor::Result;
-use sha2::{Digest, Sha256};
 
 use crate::formats;
 use crate::limits::{DecodeLimits, refused};
-use crate::zeroed::zeroed;
 
 /// A picture in RGB with 8 bits a channel.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,7 +29,7 @@ impl Picture {
     /// exceeds a limit.
     pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Picture> {
         limits.check_file(bytes)?;
-        // The decoders of strangers may index outside of a slice, or overflow, which is a panic in all our builds.
+        // A third-party decoder may panic on a broken file.
         let decoded = catch_unwind(|| formats::decode(bytes, limits));
         let raster = decoded.unwrap_or_else(|_| Err(refused("the image is broken: its decoder gave up")))?;
         let (width, height, orientation) = (raster.width, raster.height, raster.orientation);
@@ -70,31 +68,6 @@ impl Picture {
     /// What the picture leaves out of its file, for people.
     pub fn note(&self) -> Option<&'static str> {
         self.is_animated.then_some("the image is animated; only its first frame is used")
-    }
-
-    /// The SHA-256 of the size and the samples: equal pictures have equal digests, whatever their files are.
-    pub fn digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(self.width.to_le_bytes());
-        hash.update(self.height.to_le_bytes());
-        hash.update(&self.rgb);
-        hash.finalize().into()
-    }
-
-    /// The part of the picture from (`x`, `y`) on, of at most `width` x `height` pixels.
-    ///
-    /// # Panics
-    /// If (`x`, `y`) lies outside, or `width` or `height` is 0.
-    pub(crate) fn crop(&self, x: u32, y: u32, width: u32, height: u32) -> Result<Picture> {
-        assert!(x < self.width && y < self.height && width > 0 && height > 0, "a crop has pixels");
-        let (width, height) = (width.min(self.width - x), height.min(self.height - y));
-        let mut rgb = zeroed(3 * width as usize * height as usize)?;
-        let rows = self.rgb.chunks_exact(3 * self.width as usize).skip(y as usize);
-        for (to, from) in rgb.chunks_exact_mut(3 * width as usize).zip(rows) {
-            let start = 3 * x as usize;
-            to.copy_from_slice(&from[start..start + to.len()]);
-        }
-        Ok(Picture { width, height, rgb, is_animated: false })
     }
 }
 

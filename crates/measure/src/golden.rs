@@ -62,8 +62,7 @@ pub struct ReferenceOutputs {
 impl GoldenPrompt {
     /// The rows of its images, as the golden has them.
     pub(crate) fn given(&self) -> Vec<EmbeddedRows> {
-        let rows = self.images.iter().zip(0..);
-        rows.map(|(image, number)| image.given(number)).collect()
+        self.images.iter().map(GoldenImage::given).collect()
     }
 
     /// The positions of its images, each of which attend to each other.

@@ -2,6 +2,7 @@
 
 use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
+use sha2::{Digest as _, Sha256};
 
 use crate::golden_file::{GoldenFile, ImageSizes};
 use crate::{Error, Result};
@@ -20,11 +21,13 @@ pub struct GoldenImage {
 }
 
 impl GoldenImage {
-    /// Its rows in place of tokens, of the image of this number in the prompt.
-    pub(crate) fn given(&self, number: u8) -> EmbeddedRows {
+    /// Its rows in place of tokens.
+    pub(crate) fn given(&self) -> EmbeddedRows {
         let Range32 { start, end } = self.rows;
+        let mut content = Sha256::new();
+        self.features.iter().for_each(|value| content.update(value.to_bits().to_le_bytes()));
         let values = self.features.as_slice().into();
-        EmbeddedRows { first: start, rows: end - start, values, content: [number; 32] }
+        EmbeddedRows { first: start, rows: end - start, values, content: content.finalize().into() }
     }
 }
 

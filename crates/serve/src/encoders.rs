@@ -11,9 +11,9 @@ use std::thread::{self, JoinHandle};
 
 use girih::{Embedder, Error, Model, Result, RunOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 use crate::error::ApiError;
+use crate::turns::turn_within;
 
 /// An encoder that is served.
 pub struct ServedEncoder {
@@ -62,18 +62,7 @@ impl ServedEncoder {
     /// # Errors
     /// When that takes longer than [`RunOptions::max_wait`]: status 429.
     pub async fn turn(&self) -> std::result::Result<OwnedSemaphorePermit, ApiError> {
-        let turn = Arc::clone(&self.turns).acquire_owned();
-        let turn = match self.run_options.max_wait {
-            None => turn.await,
-            Some(max) => timeout(max, turn).await.map_err(|_| {
-                let seconds = max.as_secs_f64();
-                let message = format!(
-                    "the request has waited {seconds:.0} s for its turn, which is the maximum; try again later"
-                );
-                ApiError::queue_timeout(message).retry_after(max)
-            })?,
-        };
-        Ok(turn.expect("it is never closed"))
+        turn_within(&self.turns, self.run_options.max_wait).await
     }
 
     /// Loads it if it is not loaded: not for a thread that serves connections.

@@ -5,7 +5,7 @@
 //! a generation cancels its replies within one step of the model.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,12 @@ use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::find_model::find_model;
-use crate::images::{decoded, take_images};
+use crate::images::{decoded, has_images, take_images};
 use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::reply_rules::ReplyRules;
-use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
@@ -273,21 +272,25 @@ pub async fn begin(
     let begun = Instant::now();
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
+    let image_turn = match has_images(&request.prompts) {
+        true => model.image_turn().await?,
+        false => None,
+    };
     let turn = model.turn().await;
+    let client = Arc::new(());
+    let there = Arc::downgrade(&client);
     let (name, state, caller) = (model.id().to_owned(), Arc::clone(state), caller.clone());
     // Chat templates and grammars take time that other connections must not wait for.
-    in_background(move || {
-        let _turn = turn;
-        let hook = state.request_hook.as_ref();
-        let cache = CacheWatch {
-            state: Arc::clone(&state),
-            notes: Arc::clone(&request.notes),
-            record: record.clone(),
-        };
-        let generation = request.queue(&session, name.into(), &caller, hook, admission, cache)?;
+    let generation = in_background(move || {
+        let _turns = (turn, image_turn);
+        let cache = CacheWatch { state, notes: Arc::clone(&request.notes), record };
+        let generation = request.queue(&session, name.into(), &caller, admission, cache, &there)?;
         Ok(Generation { load_time, ..generation })
     })
-    .await
+    .await;
+    // If the client leaves, it is dropped before.
+    drop(client);
+    generation
 }
 
 /// The error of a request that gets no place; it says when there is one.
@@ -303,13 +306,25 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
     .retry_after(session.expected_wait(tenant))
 }
 
-/// The prompt, and the images that its messages held.
-fn with_images(mut prompt: Prompt, model: &Model) -> Result<(Prompt, Vec<ImagePatches>), ApiError> {
+/// The prompt, and the images that its messages held, unless the `client` has left.
+fn with_images(
+    mut prompt: Prompt,
+    model: &Model,
+    client: &Weak<()>,
+) -> Result<(Prompt, Vec<ImagePatches>), ApiError> {
     let images = match &mut prompt {
-        Prompt::Conversation(conversation) => decoded(&take_images(conversation), model)?,
+        Prompt::Conversation(conversation) => {
+            decoded(take_images(conversation)?, model, || client.strong_count() > 0)?
+        }
         Prompt::Text(_) | Prompt::Tokens(_) => Vec::new(),
     };
     Ok((prompt, images))
+}
+
+/// The request, whose images are given up when the `client` leaves.
+fn wanted_by(client: &Weak<()>, request: Request) -> Request {
+    let client = client.clone();
+    request.while_wanted(move || client.strong_count() > 0)
 }
 
 impl GenerationRequest {
@@ -329,11 +344,12 @@ impl GenerationRequest {
         session: &Session,
         model_name: Arc<str>,
         caller: &ApiCaller,
-        hook: Option<&RequestHook>,
         admission: Admission,
         cache: CacheWatch,
+        client: &Weak<()>,
     ) -> Result<Generation, ApiError> {
         let record = cache.record.as_ref();
+        let state = Arc::clone(&cache.state);
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
@@ -343,7 +359,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
-            let (prompt, images) = with_images(prompt, &model)?;
+            let (prompt, images) = with_images(prompt, &model, client)?;
             let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {
@@ -353,8 +369,8 @@ impl GenerationRequest {
                 _ => None,
             };
             let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
-            let hooked = hook.map(|hook| (hook, prompt.clone()));
-            let request = self.request(prompt, infill_stops).images(images);
+            let hooked = state.request_hook.as_ref().map(|hook| (hook, prompt.clone()));
+            let request = wanted_by(client, self.request(prompt, infill_stops).images(images));
             let mut request = request.sampling(sampling.clone()).tenant(caller.tenant.clone());
             if index > 0 {
                 // It waits for the prompts before it, which belong to the same client.
@@ -370,8 +386,7 @@ impl GenerationRequest {
                     template_fault::of_variables(error, &model, conversation)
                 }
                 _ => refusal(error, session, &caller.tenant),
-            });
-            let replies = replies?;
+            })?;
             for (number, reply) in replies.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());

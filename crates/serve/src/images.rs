@@ -3,18 +3,20 @@
 //! An API writes an image as a part of a template's message ([`image_part`]), which holds the base64 until
 //! [`take_images`] takes it out, before a template sees the message.
 
+use std::sync::{Mutex, PoisonError};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
-use girih::{Conversation, DecodeLimits, ErrorKind, ImagePatches, Model, Picture};
+use girih::{Conversation, DecodeLimits, ErrorKind, IMAGES_KEPT, ImagePatches, Model, Picture, Prompt};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
-/// The maximum number of images of a request: as many as a session keeps the rows of.
-const MAX_IMAGES: usize = 16;
-
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
+
+/// Held while an image is decoded: one at a time, of all requests, for its memory.
+static DECODING: Mutex<()> = Mutex::new(());
 
 /// The keys of a part in which an image waits.
 const DATA: &str = "base64";
@@ -70,8 +72,21 @@ pub fn image_of_url(param: &str, url: &str) -> Result<Value, ApiError> {
     }
 }
 
+/// Whether one of these prompts has images that are not taken out yet.
+pub fn has_images(prompts: &[Prompt]) -> bool {
+    let conversations = prompts.iter().filter_map(|prompt| match prompt {
+        Prompt::Conversation(conversation) => Some(&conversation.messages),
+        Prompt::Text(_) | Prompt::Tokens(_) => None,
+    });
+    let contents = conversations.flatten().filter_map(|message| message.get("content")?.as_array());
+    contents.flatten().any(|part| part.get(DATA).is_some())
+}
+
 /// Takes the images out of the messages, in their order.
-pub fn take_images(conversation: &mut Conversation) -> Vec<EncodedImage> {
+///
+/// # Errors
+/// When there are more than a session keeps the rows of.
+pub fn take_images(conversation: &mut Conversation) -> Result<Vec<EncodedImage>, ApiError> {
     let contents =
         conversation.messages.iter_mut().filter_map(|message| message.get_mut("content")?.as_array_mut());
     let parts = contents.flatten().filter_map(Value::as_object_mut);
@@ -79,24 +94,38 @@ pub fn take_images(conversation: &mut Conversation) -> Vec<EncodedImage> {
         (Some(Value::String(param)), Some(Value::String(base64))) => Some(EncodedImage { param, base64 }),
         _ => None,
     });
-    taken.collect()
+    let taken: Vec<EncodedImage> = taken.collect();
+    match taken.get(IMAGES_KEPT) {
+        None => Ok(taken),
+        Some(EncodedImage { param, .. }) => {
+            let message = format!("the request has {} images; the maximum is {IMAGES_KEPT}", taken.len());
+            Err(ApiError::invalid(param, message))
+        }
+    }
 }
 
-/// The patches of images, as the model's tower reads them.
+/// The patches of images, as the model's tower reads them, while they are wanted.
 ///
 /// # Errors
-/// When there are too many, the model reads none, or one is broken or too large.
-pub fn decoded(images: &[EncodedImage], model: &Model) -> Result<Vec<ImagePatches>, ApiError> {
+/// When the model reads none, one is broken or too large, or they are not wanted any more.
+pub fn decoded(
+    images: Vec<EncodedImage>,
+    model: &Model,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
     if let Err(error) = model.image_format() {
         let param = &first.param;
         return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
     }
-    if let Some(last) = images.get(MAX_IMAGES) {
-        let message = format!("the request has {} images; the maximum is {MAX_IMAGES}", images.len());
-        return Err(ApiError::invalid(&last.param, message));
-    }
-    images.iter().map(|image| image.decoded(model)).collect()
+    let patches = images.into_iter().map(|image| {
+        let _decoding = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_wanted() {
+            true => image.decoded(model),
+            false => Err(ApiError::invalid(&image.param, "the client left before its images were decoded")),
+        }
+    });
+    patches.collect()
 }
 
 impl EncodedImage {
@@ -139,7 +168,8 @@ mod tests {
         conversation
             .messages
             .push(json!({"role": "user", "content": content(vec![text_part("a"), text_part("b")])}));
-        let images = take_images(&mut conversation);
+        assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+        let images = take_images(&mut conversation).unwrap();
         assert_eq!((images.len(), images[0].param.as_str()), (1, "messages[0].content[0]"));
         assert_eq!(
             conversation.messages,
@@ -148,6 +178,22 @@ mod tests {
                 json!({"role": "user", "content": "a\nb"}),
             ]
         );
-        assert!(take_images(&mut conversation).is_empty());
+        assert!(!has_images(&[Prompt::Conversation(conversation.clone())]));
+        assert!(take_images(&mut conversation).unwrap().is_empty());
+    }
+
+    #[test]
+    fn too_many_images_are_refused() {
+        let with = |count: usize| {
+            let parts =
+                (0..count).map(|number| image_part(&format!("messages[0].content[{number}]"), "AAAA"));
+            let mut conversation = Conversation::new();
+            conversation.messages.push(json!({"role": "user", "content": content(parts.collect())}));
+            take_images(&mut conversation)
+        };
+        assert_eq!(with(IMAGES_KEPT).ok().map(|images| images.len()), Some(IMAGES_KEPT));
+        let error = with(IMAGES_KEPT + 1).err().unwrap();
+        assert_eq!(error.message, "the request has 17 images; the maximum is 16");
+        assert_eq!(error.param.as_deref(), Some("messages[0].content[16]"));
     }
 }

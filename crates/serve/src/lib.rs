@@ -47,6 +47,7 @@ pub mod sse;
 mod state;
 mod template_fault;
 pub mod thinking;
+mod turns;
 
 pub use caller::ApiCaller;
 pub use model_changes::{ChangeEvent, ChangeListener, ChangeProgress, ModelChange, ModelChanger};

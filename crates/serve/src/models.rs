@@ -17,6 +17,7 @@ use crate::keep_alive::KeepAlive;
 use crate::model_folder::{FolderEntry, ModelFolder};
 use crate::options::ServeOptions;
 use crate::served_model::ServedModel;
+use crate::turns::turn_within;
 
 /// The requests of a model that render templates or read grammars at once: one model's leave threads to the
 /// others.
@@ -60,6 +61,8 @@ pub struct ListedModel {
     pub adapter: Option<String>,
     /// What is left of its turns.
     turns: Arc<Semaphore>,
+    /// The turn of requests with images: they take long, and so hold at most one of the others.
+    image_turn: Arc<Semaphore>,
 }
 
 impl Deref for ListedModel {
@@ -74,7 +77,8 @@ impl ListedModel {
     fn open(served: ServedModel) -> Result<ListedModel> {
         let model = Model::open_with(&served.source, &served.open_options);
         let model = model.map_err(|error| error.of(&served.name))?;
-        Ok(ListedModel { served, model, adapter: None, turns: Arc::new(Semaphore::new(TURNS)) })
+        let (turns, image_turn) = (Arc::new(Semaphore::new(TURNS)), Arc::new(Semaphore::new(1)));
+        Ok(ListedModel { served, model, adapter: None, turns, image_turn })
     }
 
     /// Its id in the APIs.
@@ -90,6 +94,7 @@ impl ListedModel {
             model: self.model.clone(),
             adapter: Some(name),
             turns: Arc::clone(&self.turns),
+            image_turn: Arc::clone(&self.image_turn),
         });
         let adapters: Vec<ListedModel> = adapters.collect();
         std::iter::once(self).chain(adapters).map(Arc::new).collect()
@@ -98,6 +103,14 @@ impl ListedModel {
     /// Waits for one of the turns of the model, which end with the result.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turns).acquire_owned().await.ok()
+    }
+
+    /// Waits until the requests with images before this one are queued; dropping the result lets the next one go on.
+    ///
+    /// # Errors
+    /// When that takes longer than [`girih::RunOptions::max_wait`]: status 429.
+    pub(crate) async fn image_turn(&self) -> std::result::Result<Option<OwnedSemaphorePermit>, ApiError> {
+        turn_within(&self.image_turn, self.run_options.max_wait).await.map(Some)
     }
 }
 

@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let plan = |options| args.draft.plan(&model, options, &args.model.arch, &args.typed, show);
     let plan = match args.no_images {
         true => plan(options)?,
-        false => images::plan_if_possible(&model, options, show, plan)?,
+        false => images::plan_if_possible(&model, args.model.arch.mmproj.as_deref(), options, show, plan)?,
     };
     let has_images = plan.tower().is_some();
     plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));

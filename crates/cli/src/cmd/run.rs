@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let patches: Result<Vec<_>> = args.image.iter().map(|path| images::patches(&model, path, show)).collect();
     let patches = patches?;
-    let options = if patches.is_empty() { options } else { images::options(&model, options)? };
+    let options = if patches.is_empty() { options } else { images::options(&model, options, show)? };
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
     let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
     let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});

@@ -386,7 +386,7 @@ fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) ->
         let plan = |options| args.draft.plan(&open, options, &args.arch, &args.typed, show);
         let plan = match args.no_images {
             true => plan(options)?,
-            false => images::plan_if_possible(&open, options, show, plan)?,
+            false => images::plan_if_possible(&open, args.arch.mmproj.as_deref(), options, show, plan)?,
         };
         if let Some(sentence) = plan.machine_default() {
             args.device.show.show().detail(format!("{name}: {sentence}"));

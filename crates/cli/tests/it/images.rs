@@ -57,6 +57,23 @@ fn run_answers_about_images() {
 }
 
 #[test]
+fn what_the_user_asks_for_is_not_left_out_silently() {
+    let model = model();
+    let raised =
+        girih(&["run", model.name(), "Hi", "-n", "1", "--chunk", "2", "--image", &image("rgb.png")]).done();
+    assert!(raised.stderr.contains("the chunk is raised from 2 to 4"), "{}", raised.stderr);
+    // A tokenizer without the tokens of images.
+    let tokenizer = read_json(&fixture("llama32_tied").join("tokenizer.json"));
+    model.write("tokenizer.json", &tokenizer.to_string());
+    let chat = ["chat", model.name(), "-n", "1", "--temp", "0"];
+    let fell_back = girih(&chat).stdin("Hi\n").done();
+    let words = "images are off: the tokenizer has no special token '<start_of_image>'";
+    assert!(fell_back.stderr.contains(words), "{}", fell_back.stderr);
+    let other = model.write("mmproj-other.gguf", "no GGUF");
+    girih(&chat).with(&["--mmproj", name(&other)]).stdin("Hi\n").fails(1, "mmproj-other.gguf");
+}
+
+#[test]
 fn chat_adds_images_to_the_next_message() {
     let model = model();
     let chat = girih(&["chat", model.name(), "-n", "4", "--temp", "0", "--jsonl"]);

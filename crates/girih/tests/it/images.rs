@@ -76,6 +76,22 @@ fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Re
     Ok(())
 }
 
+/// The tower would take long for a request that is refused, or that nobody waits for.
+#[test]
+fn the_tower_runs_only_for_requests_that_are_valid_and_wanted() -> Result<()> {
+    let session = session(RunOptions::default());
+    let nan = || ImagePatches::new(vec![f32::NAN; image(1).values().len()]);
+    let call = || Request::new([vec![2], place()].concat()).images([nan()]).without_text();
+    let error = |request| session.generate(request).unwrap_err();
+    assert!(error(call()).to_string().contains("NaN or infinity"), "the tower refuses it");
+    let sentence = error(call().max_tokens(1_000_000)).to_string();
+    assert!(sentence.contains("shorten the prompt"), "{sentence}");
+    let sentence = error(call().prompt_logprobs(1)).to_string();
+    assert!(sentence.contains("no log-probabilities of its own"), "{sentence}");
+    assert_eq!(error(call().while_wanted(|| false)).kind(), girih::ErrorKind::Cancelled);
+    Ok(())
+}
+
 /// A reply that follows from the rows of the tower alone, which the caller gives.
 #[test]
 fn rows_of_the_tower_are_those_that_the_text_model_reads() -> Result<()> {

@@ -124,6 +124,75 @@ fn headers_with_huge_sizes_are_refused_before_memory_is_allocated() {
     assert!(peak() - before < 64 << 20, "{} MiB were allocated", (peak() - before) >> 20);
 }
 
+/// A WebP file of these chunks.
+fn webp_of(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+    let body = riff(chunks);
+    let mut file = b"RIFF".to_vec();
+    file.extend((body.len() as u32 + 4).to_le_bytes());
+    file.extend(b"WEBP");
+    file.extend(body);
+    file
+}
+
+/// Chunks as RIFF has them: name, length, content, and a zero if the length is odd.
+fn riff(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, data) in chunks {
+        body.extend(*name);
+        body.extend((data.len() as u32).to_le_bytes());
+        body.extend(data);
+        body.resize(body.len().next_multiple_of(2), 0);
+    }
+    body
+}
+
+/// A canvas of 8 x 8 pixels whose compressed image states 16,383 x 16,383 or 4096 x 4096, of which the decoder would
+/// allocate all.
+#[test]
+fn frames_of_webp_that_exceed_their_canvas_are_refused_before_memory_is_allocated() {
+    let mut lossy = vec![0x10, 0, 0, 0x9d, 0x01, 0x2a, 0xff, 0x3f, 0xff, 0x3f];
+    lossy.resize(200, 0);
+    let mut lossless = vec![0x2f, 0xff, 0xcf, 0xff, 0x03];
+    lossless.resize(200, 0);
+    let canvas = |flags: u8| vec![flags, 0, 0, 0, 7, 0, 0, 7, 0, 0];
+    let animation = || (b"ANIM", vec![0; 6]);
+    let frame = |chunks: &[(&[u8; 4], Vec<u8>)]| {
+        let place = [0, 0, 0, 0, 0, 0, 7, 0, 0, 7, 0, 0, 0, 0, 0, 0];
+        [place.to_vec(), riff(chunks)].concat()
+    };
+    let before = peak();
+    for (name, file) in [
+        ("lossy", webp_of(&[(b"VP8X", canvas(0)), (b"VP8 ", lossy.clone())])),
+        ("lossless", webp_of(&[(b"VP8X", canvas(0)), (b"VP8L", lossless.clone())])),
+        ("alone", webp_of(&[(b"VP8 ", lossy.clone())])),
+        (
+            "frame",
+            webp_of(&[(b"VP8X", canvas(2)), animation(), (b"ANMF", frame(&[(b"VP8 ", lossy.clone())]))]),
+        ),
+        (
+            "behind alpha",
+            webp_of(&[
+                (b"VP8X", canvas(2)),
+                animation(),
+                (b"ANMF", frame(&[(b"ALPH", vec![0; 65]), (b"ABCD", lossy.clone())])),
+            ]),
+        ),
+        (
+            "not animated",
+            webp_of(&[(b"VP8X", canvas(0)), (b"ANMF", frame(&[(b"VP8L", lossless)])), (b"VP8 ", lossy)]),
+        ),
+    ] {
+        let sentence = Picture::decode(&file, &DecodeLimits::default()).unwrap_err().to_string();
+        let words = match name {
+            "lossless" => "a frame of 8 x 8 pixels holds one of 4096 x 4096",
+            "not animated" => "it has frames but is not animated",
+            _ => "16383 x 16383 pixels; at most 50000000 are allowed",
+        };
+        assert!(sentence.contains(words), "{name}: {sentence}");
+    }
+    assert!(peak() - before < 64 << 20, "{} MiB were allocated", (peak() - before) >> 20);
+}
+
 /// The largest memory that this process has had, in bytes. Other tests of it take little.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -1,21 +1,20 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, Preprocess, ResizeFilter, SizeRule, resize};
+use girih_image::{DecodeLimits, Picture, Preprocess, ResizeFilter, resize};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};
 
 /// Gemma 3's preprocessing with a resized picture of this side.
-fn gemma(side: u32, patch: u32, cell: u32) -> Preprocess {
+fn gemma(side: u32, patch: u32) -> Preprocess {
     Preprocess {
-        size: SizeRule::Fixed { width: side, height: side },
+        width: side,
+        height: side,
         filter: ResizeFilter::Bilinear,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch,
-        cell,
-        frames: 1,
     }
 }
 
@@ -60,67 +59,53 @@ fn impossible_sizes_are_refused() {
     assert!(resize(&picture, 0, 4, ResizeFilter::Bicubic).is_err());
     let sentence = resize(&picture, 1 << 20, 1 << 20, ResizeFilter::Bicubic).unwrap_err().to_string();
     assert!(sentence.contains("16777216"), "{sentence}");
-    let sentence = gemma(30, 14, 1).rows(&picture).unwrap_err().to_string();
+    let sentence = gemma(30, 14).rows(&picture, &[0]).unwrap_err().to_string();
     assert!(sentence.contains("30 x 30") && sentence.contains("14"), "{sentence}");
+    let sentence = gemma(28, 14).rows(&picture, &[3, 4]).unwrap_err().to_string();
+    assert!(sentence.contains("4 patches has none at position 4"), "{sentence}");
 }
 
 #[test]
-fn patches_come_row_by_row_or_cell_by_cell() {
+fn patches_come_in_the_order_of_their_positions() {
     let picture = Picture::from_rgb(4, 4, (0..48).collect()).unwrap();
-    let rows = gemma(4, 1, 1).rows(&picture).unwrap();
-    assert_eq!((rows.columns, rows.lines, rows.count(), rows.width), (4, 4, 16, 3));
-    assert_eq!(rows.positions, (0..16).collect::<Vec<_>>());
-    let cells = gemma(4, 1, 2).rows(&picture).unwrap();
-    assert_eq!(cells.positions, [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15]);
-    for (row, position) in cells.positions.iter().enumerate() {
+    let positions: Vec<u32> = (0..16).collect();
+    let rows = gemma(4, 1).rows(&picture, &positions).unwrap();
+    assert_eq!(rows.len(), 16 * 3);
+    let cells = [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15];
+    let found = gemma(4, 1).rows(&picture, &cells).unwrap();
+    for (row, position) in cells.iter().enumerate() {
         let start = 3 * *position as usize;
-        assert_eq!(cells.values[3 * row..3 * row + 3], rows.values[start..start + 3], "{row}");
+        assert_eq!(found[3 * row..3 * row + 3], rows[start..start + 3], "{row}");
     }
-    let whole = gemma(4, 4, 1).rows(&picture).unwrap();
-    let reds: Vec<f32> = (0..16).map(|pixel| rows.values[3 * pixel]).collect();
-    assert_eq!(whole.values[..16], reds);
+    let whole = gemma(4, 4).rows(&picture, &[0]).unwrap();
+    let reds: Vec<f32> = (0..16).map(|pixel| rows[3 * pixel]).collect();
+    assert_eq!(whole[..16], reds);
 }
 
-#[test]
-fn smart_sizes_equal_those_of_transformers() {
-    let golden = golden();
-    for case in golden["smart_sizes"].as_array().unwrap() {
-        let number = |part: usize, at: usize| case[part][at].as_u64().unwrap();
-        let (factor, min_pixels, max_pixels) = (number(1, 0) as u32, number(1, 1), number(1, 2));
-        let rule = SizeRule::Smart { factor, min_pixels, max_pixels };
-        let size = rule.size(number(0, 0) as u32, number(0, 1) as u32).unwrap();
-        assert_eq!((u64::from(size.0), u64::from(size.1)), (number(2, 0), number(2, 1)), "{case}");
-    }
-    let rule = SizeRule::Smart { factor: 28, min_pixels: 3136, max_pixels: 1_003_520 };
-    assert!(rule.size(2001, 10).unwrap_err().to_string().contains("200 times"));
-}
-
-/// Qwen2-VL: bicubic, CLIP's mean and deviation, cells of 2 x 2 patches, each channel twice.
+/// Bicubic, CLIP's mean and deviation, cells of 2 x 2 patches, each channel of a patch twice.
 #[test]
 fn rows_equal_those_of_qwen2_vls_processor() {
     let golden = golden();
     let expected = &golden["qwen_rows"];
+    let [lines, columns] = [1, 2].map(|at| expected["grid"][at].as_u64().unwrap() as u32);
     let preprocess = Preprocess {
-        size: SizeRule::Smart { factor: 28, min_pixels: 56 * 56, max_pixels: 28 * 28 * 1280 },
+        width: 14 * columns,
+        height: 14 * lines,
         filter: ResizeFilter::Bicubic,
         rescale: 1.0 / 255.0,
         mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
         std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         patch: 14,
-        cell: 2,
-        frames: 2,
     };
-    let rows = preprocess.rows(&picture("rgb.png")).unwrap();
-    assert_eq!(
-        [rows.count() as u64, rows.width as u64].map(Some),
-        [0, 1].map(|at| expected["shape"][at].as_u64())
-    );
-    assert_eq!(
-        [rows.lines, rows.columns].map(|n| Some(u64::from(n))),
-        [1, 2].map(|at| expected["grid"][at].as_u64())
-    );
-    let bytes: Vec<u8> = rows.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows.values[..4]);
+    let cells = (0..lines / 2).flat_map(|line| (0..columns / 2).map(move |column| (2 * line, 2 * column)));
+    let patches = cells.flat_map(|(line, column)| {
+        [(line, column), (line, column + 1), (line + 1, column), (line + 1, column + 1)]
+    });
+    let positions: Vec<u32> = patches.map(|(line, column)| line * columns + column).collect();
+    let rows = preprocess.rows(&picture("rgb.png"), &positions).unwrap();
+    let frames = rows.chunks(14 * 14).flat_map(|channel| [channel, channel].concat());
+    let bytes: Vec<u8> = frames.flat_map(f32::to_le_bytes).collect();
+    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows[..4]);
 }
 
 /// Samples in the order channel, y, x, as in transformers' arrays.

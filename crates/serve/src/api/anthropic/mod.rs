@@ -97,7 +97,7 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
             // Whether it has an effect is told by the reply to the same request.
             let _why = thinking.apply(&mut conversation, model)?;
         }
-        let images = take_images(&mut conversation).len();
+        let images = take_images(&mut conversation)?.len();
         let spans = model.render_with_images(&conversation, images)?;
         let input_tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())

@@ -127,7 +127,7 @@ impl TokenizeRequest {
                     variables: checked_variables(self.chat_template_kwargs.as_ref())?,
                     ..Conversation::new()
                 };
-                let images = take_images(&mut conversation).len();
+                let images = take_images(&mut conversation)?.len();
                 let spans = model.render_with_images(&conversation, images);
                 spans
                     .and_then(|spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit))
