@@ -34,7 +34,7 @@ def test_all_clients_get_the_same_reply(seeing: Server):
     anthropic = Anthropic(base_url=seeing.url, api_key="none", max_retries=0)
     source = {"type": "base64", "media_type": "image/png", "data": IMAGE}
     messages = [{"role": "user", "content": [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]}]
-    reply = anthropic.messages.create(model=SEEING, messages=messages, max_tokens=LENGTH, temperature=0)
+    reply = anthropic.messages.create(model=SEEING, messages=messages, max_tokens=LENGTH, extra_body={"temperature": 0})
     assert reply.content[0].text == text
     count = anthropic.messages.count_tokens(model=SEEING, messages=messages)
     assert count.input_tokens == reply.usage.input_tokens + (reply.usage.cache_read_input_tokens or 0)
