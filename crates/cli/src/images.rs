@@ -38,7 +38,7 @@ pub fn options(model: &Model, options: RunOptions, show: Show) -> Result<RunOpti
 }
 
 fn with_images(model: &Model, options: RunOptions) -> Result<RunOptions> {
-    // Beside each other sequence, of which each has a row.
+    // A step holds the rows of one image and a row of each other sequence.
     let rows = (model.image_format()?.rows() as u32).saturating_add(options.sequences.saturating_sub(1));
     Ok(RunOptions { images: true, chunk: options.chunk.max(rows), ..options })
 }

@@ -13,6 +13,7 @@ mod bands;
 mod gguf;
 mod keys;
 mod merge;
+mod new_folder;
 mod options;
 mod parts;
 mod plan;
@@ -50,10 +51,7 @@ pub fn convert(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    if out.symlink_metadata().is_ok() {
-        let sentence = "already exists; choose another path, or remove it";
-        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(out.display()));
-    }
+    new_folder::check_is_free(out)?;
     let head = model.facts.head.ok_or_else(|| {
         Error::with_kind(
             ErrorKind::Refused,

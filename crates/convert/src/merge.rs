@@ -9,7 +9,7 @@ use girih_file::{Container, ContainerWriter, MetadataValue, NewTensor, TensorInf
 use girih_model::{AdapterFiles, ModelFiles, TensorChange};
 use girih_tensor::{DType, Error, ErrorKind, Result, View};
 
-use super::q4nx::Copies;
+use super::new_folder;
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
 
 /// The bytes of a tensor that are copied at once.
@@ -26,10 +26,7 @@ pub fn merge(
     out: &Path,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    if out.symlink_metadata().is_ok() {
-        let sentence = "already exists; choose another path, or remove it";
-        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(out.display()));
-    }
+    new_folder::check_is_free(out)?;
     let changes = adapter.changes(&model.weights)?;
     let container = model.weights.container();
     if let Some((name, tensor)) = container.unreadable().first_key_value() {
@@ -80,18 +77,8 @@ pub fn merge(
     }
     container.check_unchanged()?;
     adapter.check_unchanged()?;
-    writer.sync()?;
-    let mut copies = Copies::create(out)?;
-    // The weights get their name last, as an incomplete folder is not a model.
-    let copied = match model.embedded() {
-        Some(files) => copies.write_embedded(files),
-        None => copies.copy_companions(model.folder()),
-    };
-    let finished = copied.and_then(|()| writer.finish());
-    if finished.is_err() {
-        copies.remove();
-    }
-    finished.map(|()| report)
+    new_folder::finish(model, out, writer)?;
+    Ok(report)
 }
 
 /// The bytes of a tensor with what an adapter adds.

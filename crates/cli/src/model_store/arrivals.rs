@@ -49,7 +49,7 @@ pub fn check_count(folder: &Path, name: &str) -> Result<()> {
     Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 
-/// The names of the models of which something has arrived.
+/// The names of the models whose download has begun.
 fn all(folder: &Path) -> BTreeSet<String> {
     let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
     let organizations = entries(folder.join(ARRIVALS));

@@ -1,4 +1,4 @@
-//! Downloads in the order in which they were asked for, of which one runs at a time.
+//! A queue of downloads: one runs at a time, in the order of the requests.
 
 use std::collections::VecDeque;
 use std::io;

@@ -49,7 +49,7 @@ fn run_answers_about_images() {
     let two = reply(&model, &["rgb.png", "lossless.webp"], &[]);
     let none = reply(&model, &[], &[]);
     let count = |reply: &Value| reply["prompt_tokens"].as_u64().expect("a number");
-    // Four rows, a token before and behind them, and line ends, of which two of several images may join.
+    // Four rows, a token before and one behind them, and line ends. The line ends between two images may be one token.
     assert!(count(&two) - count(&one) >= 10, "{two}");
     assert!(count(&one) - count(&none) >= 10, "{one}");
     let same = reply(&model, &["lossless.webp"], &["--threads", "1", "--chunk", "8"]);

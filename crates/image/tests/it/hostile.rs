@@ -146,8 +146,8 @@ fn riff(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
     body
 }
 
-/// A canvas of 8 x 8 pixels whose compressed image states 16,383 x 16,383 or 4096 x 4096, of which the decoder would
-/// allocate all.
+/// The canvas has 8 x 8 pixels, but the compressed image states 16,383 x 16,383 or 4096 x 4096. The decoder would allocate
+/// all of them.
 #[test]
 fn frames_of_webp_that_exceed_their_canvas_are_refused_before_memory_is_allocated() {
     let mut lossy = vec![0x10, 0, 0, 0x9d, 0x01, 0x2a, 0xff, 0x3f, 0xff, 0x3f];
