@@ -1,5 +1,6 @@
 //! Tests of the binary and of what needs it.
 
+mod adapters;
 mod batches;
 mod calls;
 mod chat;
@@ -40,3 +41,4 @@ mod terminal;
 mod text;
 mod tools;
 mod verify;
+mod verify_images;

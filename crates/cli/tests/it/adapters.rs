@@ -1,0 +1,38 @@
+//! A model with an adapter, beside it or merged, against a golden file of PEFT.
+
+use crate::program::{Folder, fixture, girih, name};
+use crate::verify::{compare, passes};
+
+/// The golden file is of the built-in model with the adapter, as PEFT runs both.
+#[test]
+fn an_adapter_passes_and_the_model_alone_does_not() {
+    let folder = fixture("stories_adapter");
+    let golden = folder.join("golden.safetensors");
+    passes(compare("verify", "stories260k", &golden).with(&["--adapter", name(&folder)]), "adapter", None);
+    let alone = compare("verify", "stories260k", &golden).end();
+    assert_eq!(alone.code, 1, "{}", alone.stdout);
+    for backend in ["interpreter", "npu:toy"] {
+        let call = compare("verify", "stories260k", &golden).with(&[
+            "--adapter",
+            name(&folder),
+            "--backend",
+            backend,
+        ]);
+        match backend {
+            "npu:toy" => drop(call.fails(2, "the array runs no adapters")),
+            _ => passes(call, backend, None),
+        }
+    }
+    let two = ["--adapter", name(&folder), "--adapter", name(&folder)];
+    compare("verify", "stories260k", &golden).with(&two).fails(2, "this command runs with one");
+}
+
+/// The merged model is compared with the golden file of the adapter.
+#[test]
+fn a_merged_adapter_passes() {
+    let (folder, adapter) = (Folder::new(), fixture("stories_adapter"));
+    let out = folder.file("merged");
+    girih(&["merge", "stories260k", name(&adapter), name(&out), "--json"]).done();
+    passes(compare("verify", name(&out), &adapter.join("golden.safetensors")), "merged", None);
+    girih(&["merge", "stories260k", name(&adapter), name(&out)]).fails(2, "already exists");
+}

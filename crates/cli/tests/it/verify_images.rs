@@ -1,0 +1,88 @@
+//! `verify` and `diagnose` of models that read images, with towers in folders and in projector files.
+
+use girih_cpu::kernels::tables;
+
+use crate::program::{Folder, data, fixture, girih, name};
+use crate::verify::{LOGITS_WITHIN, agrees, compare, forged, model, passes};
+
+/// The bug: the images were ignored, and the embeddings of their tokens were out of bound.
+#[test]
+fn a_golden_of_prompts_with_images_is_refused_by_a_model_of_text() {
+    let Some(data) = data() else { return };
+    let [text, vision] = ["gemma3_text", "gemma3_vision"].map(|name| data.join("fixtures").join(name));
+    compare("verify", name(&text), &vision.join("golden.safetensors"))
+        .fails(2, "tensor 'p0.pixel_values' holds images, which this model does not read");
+}
+
+/// The golden has the tower's hidden states, too.
+#[test]
+fn images_pass_from_a_folder_and_from_a_projector_file() {
+    let folder = fixture("gemma3_vision");
+    let golden = folder.join("images.safetensors");
+    for config in ["config.json", "config.v5.json"] {
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    let (text, projector) = (fixture("gguf/gemma3_vision.gguf"), fixture("mmproj/mmproj-gemma3_vision.gguf"));
+    for against in ["f32", "bf16"] {
+        agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+        let more = ["--against", against, "--mmproj", name(&projector)];
+        agrees("verify", name(&text), &golden, &more, "f32");
+    }
+    // The file beside the model, which is the only other one in the folder.
+    let beside = Folder::new();
+    beside.copy(&text, "model.gguf");
+    beside.copy(&projector, "mmproj-F16.gguf");
+    for model in [beside.name().to_owned(), name(&beside.file("model.gguf")).to_owned()] {
+        agrees("verify", &model, &golden, &[], "f32");
+        let inspected = girih(&["inspect", &model]).end().stdout;
+        assert!(
+            inspected.contains("image tower: 28 x 28 pixels in patches of 7, 1 layers, 4 tokens"),
+            "{inspected}"
+        );
+    }
+    let diagnosis = compare("diagnose", beside.name(), &golden).done().stdout;
+    for layer in ["tower.embed", "tower.layers.0.out", "tower.rows", "layers.5.out"] {
+        assert!(diagnosis.contains(layer), "{diagnosis}");
+    }
+    beside.copy(&projector, "mmproj-F32.gguf");
+    let words = "mmproj-F16.gguf and 1 more projector files lie beside the model; choose one with --mmproj";
+    compare("verify", beside.name(), &golden).fails(2, words);
+    compare("verify", name(&text), &golden).fails(2, "no projector file 'mmproj-….gguf'");
+    let other = fixture("gguf/gemma2.gguf");
+    let words = "has the architecture 'gemma2'; a projector file, 'mmproj-….gguf', has clip";
+    compare("verify", name(&text), &golden).with(&["--mmproj", name(&other)]).fails(2, words);
+    let wide = fixture("gguf/gemma3_27b.gguf");
+    let words = "the image tower makes rows of 32, but the model's hidden size is";
+    let inspected = girih(&["inspect", name(&wide), "--mmproj", name(&projector)]).end().stdout;
+    assert!(inspected.contains(words), "{inspected}");
+}
+
+#[test]
+fn images_pass_in_both_precisions_with_every_isa() {
+    let Some(data) = data() else { return };
+    let folder = data.join("fixtures/gemma3_vision");
+    let golden = folder.join("golden.safetensors");
+    for config in ["config.json", "config.v5.json"] {
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    for against in ["f32", "bf16"] {
+        for table in tables() {
+            let more = ["--isa", table.name, "--against", against];
+            agrees("verify", name(&folder), &golden, &more, "f32");
+        }
+        let more = ["--backend", "interpreter", "--against", against, "--chunk", "5"];
+        agrees("verify", name(&folder), &golden, &more, "f32");
+    }
+    let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+    assert!(diagnosis.contains("tower.rows") && diagnosis.contains("every op\n"), "{diagnosis}");
+    // Another norm of the tower is found there, and not in the text model.
+    let tensor = "vision_tower.vision_model.encoder.layers.1.layer_norm2.weight";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let other = Folder::of(&folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let ended = compare("verify", other.name(), &golden).end();
+    assert_eq!(ended.code, 1, "{}", ended.stdout);
+    assert!(ended.stdout.contains("images of prompt 0: rows within"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("tower.rows is out of bound"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
+}
