@@ -140,11 +140,12 @@ impl<'a> InputValues<'a> {
             InputSource::Adapters { count } => Some(*count as u32),
             _ => None,
         });
-        // A row that names no adapter, as those of encoders, uses none.
+        let Some(count) = count else { return };
+        // A row that names no adapter, as those of drafts, uses none.
         self.adapters.resize(self.tokens.len(), None);
         let row = |own: &Option<u32>| {
             let own = *own;
-            (0..count.unwrap_or(0)).map(move |index| if own == Some(index) { 1.0 } else { 0.0 })
+            (0..count).map(move |index| if own == Some(index) { 1.0 } else { 0.0 })
         };
         self.chosen = self.adapters.iter().flat_map(row).collect();
     }
