@@ -141,7 +141,7 @@ impl<'a> InputValues<'a> {
             _ => None,
         });
         let Some(count) = count else { return };
-        // A row that names no adapter, as those of drafts, uses none.
+        // Rows that name no adapter use none.
         self.adapters.resize(self.tokens.len(), None);
         let row = |own: &Option<u32>| {
             let own = *own;
