@@ -2,8 +2,9 @@
 //! tenant.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use girih_engine::{EmbeddedRows, Tenant, Tower};
+use girih_engine::{EmbeddedRows, Tenant, TokenRate, Tower};
 use girih_graph::backend::Unwatched;
 use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::TowerFacts;
@@ -55,7 +56,8 @@ impl ImageTower {
     }
 
     /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of an image
-    /// are dropped before those of the next one are read.
+    /// are dropped before those of the next one are read. Returns how many rows the tower made, and its time; loading it
+    /// is no part of that.
     ///
     /// # Errors
     /// When the tower cannot be loaded, the patches are not those of an image of this model, or the device fails; of the kind
@@ -66,29 +68,30 @@ impl ImageTower {
         tenant: &Tenant,
         images: Vec<ImagePatches>,
         wanted: Option<&(dyn Fn() -> bool + Send + Sync)>,
-    ) -> Result<()> {
+    ) -> Result<TokenRate> {
+        let mut made = TokenRate::default();
         for (rows, image) in given.iter_mut().zip(images) {
             if wanted.is_some_and(|wanted| !wanted()) {
                 let sentence = "the request was given up before the rows of its images were made";
                 return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
             }
-            rows.values = self.rows_of(tenant, &image)?;
+            rows.values = self.rows_of(tenant, &image, &mut made)?;
         }
-        Ok(())
+        Ok(made)
     }
 
-    /// The rows of an image of a tenant. They depend on its patches only.
-    fn rows_of(&self, tenant: &Tenant, image: &ImagePatches) -> Result<Arc<[f32]>> {
+    /// The rows of an image of a tenant. They depend on its patches only. If the tower makes them, `made` counts them.
+    fn rows_of(&self, tenant: &Tenant, image: &ImagePatches, made: &mut TokenRate) -> Result<Arc<[f32]>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let TowerState { stage, kept } = &mut *state;
         if let Some(rows) = kept.find(tenant, image.digest()) {
             return Ok(rows);
         }
-        let rows = stage.loaded(&self.callback)?.rows_of(
-            image.values(),
-            &self.positions,
-            [&mut Unwatched, &mut Unwatched],
-        )?;
+        let tower = stage.loaded(&self.callback)?;
+        let begun = Instant::now();
+        let rows = tower.rows_of(image.values(), &self.positions, [&mut Unwatched, &mut Unwatched])?;
+        made.tokens += tower.rows() as u32;
+        made.time += begun.elapsed();
         let rows: Arc<[f32]> = rows.into();
         kept.add(tenant, image.digest(), Arc::clone(&rows));
         Ok(rows)

@@ -747,7 +747,8 @@ impl Request {
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);
         checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
         if let Some(tower) = tower {
-            tower.fill(&mut request.given, &request.tenant, self.images, self.wanted.as_deref())?;
+            let wanted = self.wanted.as_deref();
+            request.images = tower.fill(&mut request.given, &request.tenant, self.images, wanted)?;
         }
         let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
         let prepared = (0..count).map(|number| {

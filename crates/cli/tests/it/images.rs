@@ -54,6 +54,22 @@ fn run_answers_about_images() {
     assert!(count(&one) - count(&none) >= 10, "{one}");
     let same = reply(&model, &["lossless.webp"], &["--threads", "1", "--chunk", "8"]);
     assert_eq!(same["ids"], one["ids"], "the same pixels in another file, in other chunks");
+    assert_eq!(one["images"]["tokens"], 4, "rows that the tower made");
+    let twice = reply(&model, &["rgb.png", "rgb.png"], &[]);
+    assert_eq!(twice["images"]["tokens"], 4, "the rows of the second one are kept");
+}
+
+#[test]
+fn profile_lists_the_operators_of_the_tower() {
+    let model = model();
+    let profiled = girih(&["profile", model.name(), "--image", "--no-limits", "--json"]).done().json();
+    let image = &profiled["profile"]["image"];
+    assert_eq!(image["tokens"], 4);
+    let rows = image["rows"].as_array().expect("a list");
+    for nodes in ["layers.*.mixer.heads", "projector"] {
+        assert!(rows.iter().any(|row| row["nodes"] == nodes), "{nodes} is missing: {image}");
+    }
+    girih(&["profile", "stories260k", "--image", "--no-limits"]).fails(2, "reads no images");
 }
 
 #[test]
