@@ -11,7 +11,7 @@ use girih_serve::{ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::client::HttpReply;
-use crate::model_server::{options, post, refusal, shared};
+use crate::model_server::{get, options, post, refusal, shared};
 
 /// Writes messages whose content is a text or parts, as the templates of models that read images do.
 const TEMPLATE: &str = "<s>{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}\
@@ -161,6 +161,26 @@ fn each_api_sends_the_images_to_the_model() {
     assert_eq!(reply.json()["message"]["content"], text, "{reply:?}");
     let body = json!({"model": "sees", "stream": false, "options": options, "prompt": "Once upon a time", "images": images});
     assert_eq!(ask("/api/generate", &body).json()["response"], text);
+}
+
+/// The lists of models say which of them read images.
+#[test]
+fn models_that_read_images_say_so() {
+    let modalities = |address, id: &str| {
+        get(address, &format!("/v1/models/{id}")).json()["architecture"]["input_modalities"].clone()
+    };
+    assert_eq!(modalities(server().address(), "sees"), json!(["text", "image"]));
+    assert_eq!(modalities(shared(), "stories260k"), json!(["text"]));
+    let capabilities =
+        |address, id: &str| post(address, "/api/show", &json!({"model": id})).json()["capabilities"].clone();
+    let sees = capabilities(server().address(), "sees");
+    assert!(sees.as_array().unwrap().contains(&json!("vision")), "{sees}");
+    let blind = capabilities(shared(), "stories260k");
+    assert!(!blind.as_array().unwrap().contains(&json!("vision")), "{blind}");
+    let mut without = serve_options();
+    without.models[0].run_options.images = false;
+    let server = Server::start(without).unwrap();
+    assert_eq!(modalities(server.address(), "sees"), json!(["text"]), "--no-images");
 }
 
 /// What a user writes stays text, whatever it spells.
