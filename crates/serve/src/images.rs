@@ -72,6 +72,36 @@ pub fn image_of_url(param: &str, url: &str) -> Result<Value, ApiError> {
     }
 }
 
+/// The bytes of the images in the fields of a body, in the form of any API: what [`image_part`] and [`image_of_url`] are
+/// given.
+pub fn image_bytes(fields: &[(String, Value)]) -> usize {
+    let texts = fields.iter().map(|(name, value)| match name.as_str() {
+        "images" => strings(value),
+        "messages" | "input" => {
+            items(value).map(|message| strings(&message["images"]) + parts(&message["content"])).sum()
+        }
+        _ => 0,
+    });
+    texts.sum()
+}
+
+/// The items of a list; none if it is none.
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// The bytes of the texts in a list.
+fn strings(list: &Value) -> usize {
+    items(list).filter_map(Value::as_str).map(str::len).sum()
+}
+
+/// The bytes of the images among the parts of a message.
+fn parts(content: &Value) -> usize {
+    let url = |part: &Value| part["image_url"].as_str().or(part["image_url"]["url"].as_str()).map(str::len);
+    let data = |part: &Value| part["source"]["data"].as_str().map(str::len);
+    items(content).filter_map(|part| url(part).or_else(|| data(part))).sum()
+}
+
 /// Whether one of these prompts has images that are not taken out yet.
 pub fn has_images(prompts: &[Prompt]) -> bool {
     let conversations = prompts.iter().filter_map(|prompt| match prompt {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use girih::tools::Confinement;
 
 use crate::access::ApiKeys;
+use crate::body_limits::MAX_IMAGE_BODY_BYTES;
 use crate::listener::ListenerLimits;
 use crate::model_changes::ModelChanger;
 use crate::model_folder::ModelFolder;
@@ -41,6 +42,9 @@ pub struct ServeOptions {
     pub allowed_origins: Vec<String>,
     /// The files of the certificates and of the private key for TLS, in PEM. Default `None`.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The maximum bytes of a body with images; what is no image has at most [`MAX_TEXT_BYTES`](crate::body_limits::MAX_TEXT_BYTES)
+    /// of them, which is the maximum of other bodies. Default 64 MB.
+    pub image_body_bytes: usize,
     /// What connections are allowed.
     pub limits: ListenerLimits,
     /// Further names of the metrics. Default `None`.
@@ -93,6 +97,7 @@ impl ServeOptions {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             tls: None,
+            image_body_bytes: MAX_IMAGE_BODY_BYTES,
             limits: ListenerLimits::default(),
             metrics_compat: None,
             access_log: None,

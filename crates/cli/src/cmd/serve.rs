@@ -95,6 +95,9 @@ pub struct Args {
     /// Serve no images: image towers are neither planned nor loaded.
     #[arg(long)]
     no_images: bool,
+    /// Maximum size of a request with images, which has four bytes for three of an image file; without images, it is 4 MB.
+    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = byte_count, conflicts_with = "no_images")]
+    max_image_body: u64,
     /// Memory budget of all loaded models; unused ones are unloaded for a requested one [default: what is
     /// free at the start].
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
@@ -119,6 +122,14 @@ pub struct Args {
     draft: DraftArgs,
     #[command(flatten)]
     prompts: PromptCacheArgs,
+}
+
+impl Args {
+    /// The maximum bytes of a body with images.
+    fn image_body_bytes(&self) -> usize {
+        let bytes = if self.no_images { 0 } else { self.max_image_body };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
 }
 
 /// Serves. `again` reads the arguments of the call with further options.
@@ -149,6 +160,7 @@ pub fn run(
         unload_idle: args.unload_idle.map(Duration::from_secs),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
+        image_body_bytes: args.image_body_bytes(),
         folder: folder.clone().map(|folder| folder as Arc<dyn ModelFolder>),
         model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
         ..ServeOptions::new(served)

@@ -163,6 +163,36 @@ fn each_api_sends_the_images_to_the_model() {
     assert_eq!(ask("/api/generate", &body).json()["response"], text);
 }
 
+/// A BMP of three bytes a pixel, in which each pixel differs from the one before.
+fn bmp(side: u32) -> Vec<u8> {
+    let row = (side * 3).next_multiple_of(4);
+    let mut bytes = b"BM".to_vec();
+    for number in [54 + row * side, 0, 54, 40, side, side, 1 | 24 << 16, 0, row * side, 2835, 2835, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend((0..row * side).map(|at| (at * 7 / 3) as u8));
+    bytes
+}
+
+/// A phone's picture is larger than what a text may be.
+#[test]
+fn a_picture_of_12_mb_passes_and_a_text_of_5_mb_does_not() {
+    let picture = format!("data:image/bmp;base64,{}", STANDARD.encode(bmp(2000)));
+    assert!(picture.len() > 16_000_000);
+    let reply = ask(CHAT, &chat(&[picture]));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let mut wordy = chat(&[url("rgb.png")]);
+    wordy["messages"][0]["content"][1]["text"] = json!("a ".repeat(2_500_000));
+    let reply = ask(CHAT, &wordy);
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (413, Some("body_too_large")));
+    assert!(reply.body.contains("bytes besides its images; the maximum is 4000000"), "{reply:?}");
+    let hidden = json!({"model": "sees", "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", "function": {"name": "f", "description": "a ".repeat(2_500_000)}}]});
+    assert_eq!(ask(CHAT, &hidden).status, 413);
+    let large = json!({"model": "sees", "prompt": "a", "stop": ["a".repeat(5_000_000)]});
+    assert_eq!(ask("/v1/completions", &large).status, 413, "a route without images");
+}
+
 /// The lists of models say which of them read images.
 #[test]
 fn models_that_read_images_say_so() {
