@@ -9,6 +9,7 @@ use girih::tools::Confinement;
 
 use crate::access::ApiKeys;
 use crate::body_limits::MAX_IMAGE_BODY_BYTES;
+use crate::image_fetcher::ImageFetcher;
 use crate::listener::ListenerLimits;
 use crate::model_changes::ModelChanger;
 use crate::model_folder::ModelFolder;
@@ -27,6 +28,8 @@ pub struct ServeOptions {
     pub folder: Option<Arc<dyn ModelFolder>>,
     /// What changes the models of the folder when clients ask for it. Default none: they may not.
     pub model_changer: Option<Arc<dyn ModelChanger>>,
+    /// What fetches images that requests name by URL. Default none: URLs are refused.
+    pub image_fetcher: Option<Arc<dyn ImageFetcher>>,
     /// The address to listen on. Default 127.0.0.1.
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
@@ -90,6 +93,7 @@ impl ServeOptions {
             models,
             folder: None,
             model_changer: None,
+            image_fetcher: None,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             api_keys: None,
