@@ -1,6 +1,8 @@
 // The state of the page, and what its buttons do to it.
 import { tick } from 'svelte';
 import * as conversationTree from './conversation.js';
+import { download } from './download.js';
+import * as images from './images.js';
 import { plainText } from './markdown.js';
 import { run } from './reply.js';
 import * as server from './server.js';
@@ -35,10 +37,13 @@ class App {
   preferences = $state({});
   /** What is typed but not sent, by id of conversation; of all new ones, by ''. */
   drafts = new Map();
+  /** The images beside it, in the same way. */
+  draftImages = new Map();
 
   messages = $derived(this.current ? path(this.current) : []);
   /** The ids of shown messages that requests leave out. */
   leftOut = $derived(conversationTree.leftOut(this.messages));
+  hasImages = $derived(this.messages.some((message) => message.images?.length > 0));
   running = $derived(this.messages.at(-1)?.state === 'running');
   /** Whether the shown conversation is in the list. */
   isKept = $derived(this.conversations.some(({ id }) => id === this.current?.id));
@@ -121,6 +126,7 @@ class App {
     this.#aborts.get(conversation.id)?.abort();
     this.conversations = this.conversations.filter(({ id }) => id !== conversation.id);
     storage.remove(conversation.id);
+    this.#forgetImages([conversation]);
     if (this.problem?.kind === 'storage') this.problem = null;
     if (this.current.id === conversation.id) this.fresh();
     this.announcement = 'Conversation deleted';
@@ -131,6 +137,7 @@ class App {
     this.showList = false;
     try {
       const found = await importedConversations(file, storage.CAP - storage.used());
+      this.#keepImages(found);
       this.conversations = [...found, ...this.conversations].sort((a, b) => b.updated - a.updated);
       for (const { id } of found) this.#save(this.conversations.find((conversation) => conversation.id === id));
       this.open(this.conversations.find(({ id }) => id === found[0].id));
@@ -138,6 +145,13 @@ class App {
     } catch (error) {
       this.problem = { kind: 'import', text: `${file.name} cannot be imported: ${error.message}` };
     }
+  }
+
+  /** Downloads conversations with their images; one conversation or a list. */
+  async export(name, conversations) {
+    const all = $state.snapshot([conversations].flat());
+    await images.addUrls(all);
+    download(name, Array.isArray(conversations) ? all : all[0]);
   }
 
   /** The settings are kept with the conversation, and for the next one. */
@@ -162,9 +176,11 @@ class App {
   // Messages
 
   /** Adds a message of the user under `parent` and asks for a reply. Returns whether it did. */
-  send(text, parent = this.current.leaf) {
+  send(text, parent = this.current.leaf, pictures = []) {
     if (!this.#isReady()) return false;
-    const message = add(this.current, parent, { role: 'user', content: text });
+    const more = pictures.length > 0 ? { images: $state.snapshot(pictures) } : {};
+    const message = add(this.current, parent, { role: 'user', content: text, ...more });
+    this.#keepImages([this.current]);
     this.#generate(message.id);
     return true;
   }
@@ -176,7 +192,7 @@ class App {
 
   /** Puts an edited text beside a message: a new branch. */
   edit(message, text) {
-    if (message.role === 'user') return this.send(text, message.parent);
+    if (message.role === 'user') return this.send(text, message.parent, message.images);
     const { id, parent, ...rest } = $state.snapshot(message);
     add(this.current, message.parent, { ...rest, content: text, state: 'done', error: '', finish: '' });
     this.#save(this.current);
@@ -212,7 +228,9 @@ class App {
 
   /** Deletes a message of the user with its replies; with the last message, the conversation. */
   removePair(message) {
+    const before = { messages: this.current.messages };
     conversationTree.removePair(this.current, message);
+    this.#forgetImages([before]);
     if (this.current.messages.length === 0) return this.remove(this.current);
     this.#save(this.current);
     this.announcement = 'Message deleted';
@@ -262,7 +280,7 @@ class App {
         await loading; // the list may still be on its way, such as after a key was asked for
         body.model = reply.model = conversation.settings.model;
       }
-      yield* server.chat(body, signal);
+      yield* server.chat(await images.withImages(body), signal);
     });
   }
 
@@ -302,6 +320,20 @@ class App {
       const text = `The browser keeps no more text (${size}). Export conversations and delete some; new text is lost when this page closes.`;
       this.problem = { kind: 'storage', text };
     }
+  }
+
+  /** Keeps the images of conversations in the browser. */
+  #keepImages(conversations) {
+    images.keep(images.idsOf(conversations)).catch(() => {
+      const text = 'The browser keeps no more images; new ones are lost when this page closes. Delete conversations that have images.';
+      this.problem = { kind: 'storage', text };
+    });
+  }
+
+  /** Forgets the images of what was removed, unless another message has them. */
+  #forgetImages(removed) {
+    const left = new Set(images.idsOf(this.conversations));
+    images.remove(images.idsOf(removed).filter((id) => !left.has(id)));
   }
 
   #saveIfKept() {

@@ -9,6 +9,7 @@
  * @property {string | null} parent
  * @property {'user' | 'assistant'} role
  * @property {string} content
+ * @property {import('./images.js').Image[]} [images] of a message of the user
  * @property {string} [thinking]
  * @property {Call[]} [calls]
  * @property {'running' | 'done' | 'stopped' | 'interrupted' | 'failed'} [state] of a reply
@@ -111,6 +112,7 @@ function newestChild(conversation, message) {
 /** The conversation's name in lists. */
 export function titleOf(conversation) {
   if (conversation.title) return conversation.title;
-  const words = conversation.messages[0]?.content.trim().replace(/\s+/g, ' ') ?? '';
-  return words.length > 60 ? `${words.slice(0, 59)}…` : words || 'New conversation';
+  const [first] = conversation.messages;
+  const words = first?.content.trim().replace(/\s+/g, ' ') ?? '';
+  return words.length > 60 ? `${words.slice(0, 59)}…` : words || first?.images?.[0]?.name || 'New conversation';
 }

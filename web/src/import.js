@@ -1,10 +1,11 @@
 // Reads conversations from a file that this page exported. The file may be anybody's, so only what is checked here
 // is taken from it.
 import { newId } from './conversation.js';
+import { MAX_IMAGES, TYPES, takeUrls } from './images.js';
 import { EMPTY } from './settings.js';
 
-/** The largest file, in bytes. An export has up to six bytes for a character, and indents. */
-const MAX_BYTES = 32_000_000;
+/** The largest file, in bytes. An export has up to six bytes for a character, indents, and four bytes for three of an image. */
+const MAX_BYTES = 200_000_000;
 
 const MAX_CONVERSATIONS = 1000;
 
@@ -14,18 +15,21 @@ const MAX_MESSAGES = 5000;
 const MAX_CALLS = 128;
 
 /**
- * The conversations of `file`, with new ids. Rejects with the clause that follows the file's name and a colon.
+ * The conversations of `file`, with new ids; their images are not kept yet. Rejects with the clause that follows the file's name and a colon.
  * @param {File} file
  * @param {number} room characters that storage still takes
  */
 export async function importedConversations(file, room) {
   if (file.size > MAX_BYTES) throw new Error(`it has ${(file.size / 1e6).toFixed(1)} MB; the maximum is ${MAX_BYTES / 1e6} MB.`);
   const found = conversationsIn(await file.text());
-  const size = found.reduce((sum, conversation) => sum + JSON.stringify(conversation).length, 0);
+  // Images are kept apart.
+  const text = (name, value) => (name === 'url' ? undefined : value);
+  const size = found.reduce((sum, conversation) => sum + JSON.stringify(conversation, text).length, 0);
   if (size > room) {
     const [needed, left] = [size, room].map((characters) => (Math.max(0, characters) / 1e6).toFixed(1));
     throw new Error(`it needs ${needed} MB, and the browser has room for ${left} MB; delete conversations first.`);
   }
+  takeUrls(found);
   return found;
 }
 
@@ -87,7 +91,31 @@ function message(value, roles, where) {
   const before = parent === null ? 'assistant' : roles.get(parent);
   check(role === 'assistant' ? parent !== null : before === 'assistant', `${where} does not take turns with the one before it.`);
   roles.set(id, role);
-  return role === 'user' ? { id, parent, role, content } : { id, parent, role, content, ...reply(value, where) };
+  return role === 'user' ? { id, parent, role, content, ...pictures(value, where) } : { id, parent, role, content, ...reply(value, where) };
+}
+
+/** The images of a message, with their data URLs. */
+function pictures(value, where) {
+  const images = taken(value.images, Array.isArray, []);
+  if (images.length === 0) return {};
+  check(images.length <= MAX_IMAGES && images.every(isImage), `${where} has images that cannot be read.`);
+  return {
+    images: images.map(({ name, type, width, height, url, scaled }) => {
+      const image = { id: newId(), name: name.slice(0, 200), type, width, height, url };
+      return isText(scaled) ? { ...image, scaled: scaled.slice(0, 200) } : image;
+    }),
+  };
+}
+
+const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
+const isSide = (value) => Number.isSafeInteger(value) && value >= 1 && value <= 1_000_000;
+
+function isImage(value) {
+  if (!isObject(value) || !isText(value.name) || !TYPES.includes(value.type)) return false;
+  const head = `data:${value.type};base64,`;
+  if (!isSide(value.width) || !isSide(value.height) || !isText(value.url) || !value.url.startsWith(head)) return false;
+  const base64 = value.url.slice(head.length);
+  return base64.length % 4 === 0 && BASE64.test(base64);
 }
 
 function reply(value, where) {

@@ -107,12 +107,13 @@ async function call(path, { body, signal } = {}) {
   }
 }
 
-/** The models: `[{ id, context }]`; `context` in tokens, or null if the server does not say. */
+/** The models: `[{ id, context, sees }]`; `context` in tokens, or null if the server does not say; `sees` if it reads images. */
 export async function models() {
   const list = await (await call('v1/models')).json();
-  return list.data.map(({ id, max_model_len, context_length }) => ({
+  return list.data.map(({ id, max_model_len, context_length, architecture }) => ({
     id,
     context: max_model_len ?? context_length ?? null,
+    sees: architecture?.input_modalities?.includes('image') ?? false,
   }));
 }
 

@@ -96,8 +96,12 @@ export function requestBody(conversation) {
   return body;
 }
 
-/** Why `reply` cannot be continued, as the end of a sentence; '' if it can be. A completion knows text only. */
-export function continueFault(reply, settings) {
+/**
+ * Why `reply`, whose conversation may have images, cannot be continued, as the end of a sentence; '' if it can be. A
+ * completion knows text only.
+ */
+export function continueFault(reply, settings, hasImages) {
+  if (hasImages) return 'the conversation has images';
   if (reply.calls.length > 0) return 'it calls tools';
   if (reply.thinking) return 'it contains thinking';
   if (reply.format !== 'text' || settings.format !== 'text') return 'its format is JSON';
@@ -130,10 +134,15 @@ function messages(system, shown) {
   const out = leftOut(shown);
   for (const message of shown) {
     if (out.has(message.id)) continue;
-    if (message.role === 'user') list.push({ role: 'user', content: message.content });
+    if (message.role === 'user') list.push(question(message));
     else list.push(...reply(message));
   }
   return list;
+}
+
+/** A message of the user; its images become parts when they are sent. */
+function question({ content, images }) {
+  return images?.length > 0 ? { role: 'user', content, images } : { role: 'user', content };
 }
 
 /** A reply and the results of its calls. */

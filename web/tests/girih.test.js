@@ -1,6 +1,6 @@
 // The page as girih serves it, with the built-in model. `GIRIH_BIN` names the program.
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -12,6 +12,24 @@ function modelFolder(template) {
   const folder = mkdtempSync(join(tmpdir(), 'girih-model-'));
   cpSync(new URL('../../crates/girih/assets/stories260k', import.meta.url), folder, { recursive: true });
   if (template) writeFileSync(join(folder, 'chat_template.jinja'), template);
+  return folder;
+}
+
+/** A folder of the committed model that reads images, with the tokenizer of the built-in one, whose last tokens become those of images. */
+function seeingFolder() {
+  const folder = mkdtempSync(join(tmpdir(), 'girih-seeing-'));
+  cpSync(new URL('../../tests/fixtures/gemma3_vision', import.meta.url), folder, { recursive: true });
+  const tokenizer = JSON.parse(readFileSync(new URL('../../crates/girih/assets/stories260k/tokenizer.json', import.meta.url), 'utf8'));
+  const { model, added_tokens: added } = tokenizer;
+  model.vocab = Object.fromEntries(Object.entries(model.vocab).filter(([, id]) => id < 509));
+  ['<start_of_image>', '<end_of_image>', '<image_soft_token>'].forEach((content, at) => {
+    model.vocab[content] = 509 + at;
+    added.push({ ...added[0], id: 509 + at, content, special: true });
+  });
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify(tokenizer));
+  const part = "{% if part.type == 'image' %}<start_of_image>{% else %}{{ part.text }}{% endif %}";
+  const content = `{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}${part}{% endfor %}{% endif %}`;
+  writeFileSync(join(folder, 'chat_template.jinja'), `<s>{% for message in messages %}${content}{% endfor %}`);
   return folder;
 }
 
@@ -148,4 +166,44 @@ test('a conversation goes on after a failed reply, with a template in which role
     server.end();
     rmSync(folder, { recursive: true });
   }
+});
+
+test('a model that reads images gets what was chosen', options, async () => {
+  const folder = seeingFolder();
+  const server = await serve(folder);
+  try {
+    const page = await openPage(browser, server.url);
+    await button(page, 'Settings').click();
+    await page.getByLabel('Max tokens').fill('8');
+    await page.getByLabel('Temperature').fill('0');
+    /** The counted tokens of the prompt and the reply to this question, about an image if it has a name. */
+    const ask = async (name) => {
+      await button(page, 'New conversation').click();
+      if (name) {
+        const [chooser] = await Promise.all([page.waitForEvent('filechooser'), button(page, 'Add images').click()]);
+        await chooser.setFiles(new URL(`../../tests/images/${name}`, import.meta.url).pathname);
+        await page.locator('form.composer canvas[data-drawn]').waitFor();
+      }
+      await say(page, 'Once upon a time');
+      const counters = await reply(page).locator('.counters').innerText();
+      return [Number(counters.match(/prompt (\d+)/)[1]), await reply(page).locator('.markdown').innerText()];
+    };
+    const [plain] = await ask(null);
+    const [first, text] = await ask('rgb.png');
+    const [second, other] = await ask('grey.jpg');
+    assert.ok(first > plain && first === second, `${plain}, ${first}, ${second} tokens`);
+    assert.notEqual(text, other);
+    assert.deepEqual(page.faults, []);
+    await page.context().close();
+  } finally {
+    server.end();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a model that reads no images has no button for them', options, async () => {
+  const page = await openPage(browser, girih.url);
+  await page.getByText('512 tokens of context').waitFor();
+  assert.equal(await button(page, 'Add images').count(), 0);
+  await page.context().close();
 });

@@ -105,7 +105,7 @@ const REST = { deltas: words(' limit of tokens, and goes on.'), pause: 2 };
 /** The deltas of a reply, the milliseconds between them and the reason of the end. */
 function script(body, options) {
   const last = body.messages.at(-1);
-  const asked = String(last.content);
+  const asked = Array.isArray(last.content) ? last.content.map((part) => part.text ?? 'IMAGE').join(' ') : String(last.content);
   if (last.role === 'tool') {
     const results = body.messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
     return { deltas: words(`The results are ${results.join(' and ')}.`) };
@@ -161,7 +161,8 @@ export async function startMock(options = {}) {
     }
     if (pathname === '/v1/models') {
       await sleep(options.listing ?? 0);
-      const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len });
+      const architecture = (id) => ({ input_modalities: id === 'girih-8b' ? ['text', 'image'] : ['text'], output_modalities: ['text'] });
+      const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len, architecture: architecture(id) });
       return json(200, { object: 'list', data: (options.models ?? ['girih-8b', 'girih-1b']).map((id, at) => model(id, 8192 >> at)) });
     }
     const isChat = pathname === '/v1/chat/completions';

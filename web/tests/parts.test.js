@@ -139,6 +139,15 @@ test('only what is checked is imported', () => {
   refused({ messages: [reply, user] }, /message 1 of the conversation follows none/);
   refused({ messages: [{ ...user, role: 'system' }] }, /no role/);
   refused({ messages: [{ ...user, content: ['x'] }] }, /no text/);
+  const image = { id: '../x', name: 'a.png', type: 'image/png', width: 2, height: 1, url: 'data:image/png;base64,AAAA', onload: 'z' };
+  const withImage = (change) => ({ messages: [{ ...user, images: [{ ...image, ...change }] }] });
+  const [found] = conversationsIn(JSON.stringify({ ...record, ...withImage({}) }))[0].messages[0].images;
+  assert.match(found.id, /^[0-9a-f]{18}$/);
+  assert.deepEqual({ ...found, id: '' }, { id: '', name: 'a.png', type: 'image/png', width: 2, height: 1, url: 'data:image/png;base64,AAAA' });
+  for (const change of [{ type: 'image/svg+xml' }, { width: 0 }, { height: 1.5 }, { name: 1 }, { url: 'https://a.org/x.png' }, { url: 'data:text/html;base64,AAAA' }, { url: 'data:image/png;base64,A' }, { url: 'data:image/png;base64,<a>=' }]) {
+    refused(withImage(change), /message 1 of the conversation has images that cannot be read/);
+  }
+  refused({ messages: [{ ...user, images: Array(17).fill(image) }] }, /images that cannot be read/);
   refused({ messages: [user, { ...user, id: 'b', parent: 'a' }] }, /does not take turns/);
   refused({ messages: [user, { ...reply, calls: [{ id: 1 }] }] }, /calls that cannot be read/);
   for (const text of ['', '{', 'null', '3', '"x"', '[]', '[[]]', '['.repeat(1e6), `[${'{},'.repeat(1000)}{}]`]) {

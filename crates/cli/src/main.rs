@@ -18,6 +18,9 @@ mod draft_args;
 mod editor;
 mod error;
 mod help;
+mod helper_message;
+mod helper_process;
+mod image_fetch;
 mod images;
 mod input;
 mod limits;
@@ -64,6 +67,9 @@ fn main() -> ExitCode {
     }
     if command.as_ref().is_some_and(|command| command == model_store::PULL_COMMAND) {
         return model_store::pull_main(arguments);
+    }
+    if command.as_ref().is_some_and(|command| command == image_fetch::WORKER_COMMAND) {
+        return image_fetch::worker_main(arguments);
     }
     if command.is_some_and(|command| command == template::WORKER_COMMAND) {
         let rest: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();

@@ -72,6 +72,16 @@ impl Address {
         self.0.host_str().unwrap_or_default()
     }
 
+    /// The host, as a name or as an address.
+    pub fn literal_host(&self) -> Option<Host<&str>> {
+        self.0.host()
+    }
+
+    /// The port, which the scheme has if the URL has none.
+    pub fn port(&self) -> u16 {
+        self.0.port_or_known_default().unwrap_or_default()
+    }
+
     /// Asks the system for an address of the host.
     pub fn resolve(&self) -> io::Result<()> {
         self.0.socket_addrs(|| None).map(drop)

@@ -246,7 +246,8 @@ fn proxy(env: &HubEnv) -> Result<Option<Proxy>> {
     builder.build().map(Some).map_err(refused)
 }
 
-fn is_redirect(status: StatusCode) -> bool {
+/// Whether a status leads to another URL.
+pub(super) fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 

@@ -12,6 +12,7 @@ mod cache;
 mod client;
 mod digest;
 mod env;
+mod fetch;
 mod fuzz;
 mod id;
 mod listing;
@@ -28,6 +29,7 @@ pub use ask::ask_server;
 pub use cache::{Snapshot, find};
 pub use digest::sha256;
 pub use env::HubEnv;
+pub use fetch::{FetchLimits, FetchNetwork, fetch, is_public};
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use id::{ModelId, ModelReference};

@@ -272,6 +272,8 @@ pub async fn begin(
     let begun = Instant::now();
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
+    // Before its turn, for which others wait.
+    let fetched = state.fetching_images.fetch(model, &mut request.prompts).await?;
     let image_turn = match has_images(&request.prompts) {
         true => model.image_turn().await?,
         false => None,
@@ -282,7 +284,7 @@ pub async fn begin(
     let (name, state, caller) = (model.id().to_owned(), Arc::clone(state), caller.clone());
     // Chat templates and grammars take time that other connections must not wait for.
     let generation = in_background(move || {
-        let _turns = (turn, image_turn);
+        let _turns = (turn, image_turn, fetched);
         let cache = CacheWatch { state, notes: Arc::clone(&request.notes), record };
         let generation = request.queue(&session, name.into(), &caller, admission, cache, &there)?;
         Ok(Generation { load_time, ..generation })

@@ -1,14 +1,15 @@
 //! Images in requests: from base64 in a message to the patches that the model's tower reads.
 //!
-//! An API writes an image as a part of a template's message ([`image_part`]), which holds the base64 until
-//! [`take_images`] takes it out, before a template sees the message.
+//! An API writes an image as a part of a template's message ([`image_part`], [`image_of_url`]), which holds the base64 until
+//! [`take_images`] takes it out, before a template sees the message. A part with a URL is replaced before, when it has been
+//! fetched ([`crate::fetched_images`]).
 
 use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use girih::{Conversation, DecodeLimits, ErrorKind, IMAGES_KEPT, ImagePatches, Model, Picture, Prompt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 
@@ -20,6 +21,7 @@ static DECODING: Mutex<()> = Mutex::new(());
 
 /// The keys of a part in which an image waits.
 const DATA: &str = "base64";
+const URL: &str = "url";
 const PARAM: &str = "param";
 
 /// An image of a request that is not decoded yet.
@@ -49,16 +51,20 @@ pub fn content(parts: Vec<Value>) -> Value {
     texts.join("\n").into()
 }
 
-/// The image part of a data URL.
+/// The image part of a data URL, or of a URL of http or https, which is to be fetched.
 ///
 /// # Errors
-/// When the URL is of another kind, which would have to be fetched.
+/// When the URL is of another kind.
 pub fn image_of_url(param: &str, url: &str) -> Result<Value, ApiError> {
-    let is_data = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
-    let Some(data) = is_data.then(|| &url[5..]) else {
-        let message = format!(
-            "{param} is a URL that would have to be fetched, which girih does not do; send data:image/png;base64,…"
-        );
+    let after = |scheme: &str| {
+        let has = url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+        has.then(|| &url[scheme.len()..])
+    };
+    if after("http://").or(after("https://")).is_some() {
+        return Ok(json!({"type": "image", PARAM: param, URL: url}));
+    }
+    let Some(data) = after("data:") else {
+        let message = format!("{param} is a URL of an unknown kind; send data:image/png;base64,…");
         return Err(ApiError::unsupported(param, message));
     };
     match data.split_once(',') {
@@ -72,6 +78,36 @@ pub fn image_of_url(param: &str, url: &str) -> Result<Value, ApiError> {
     }
 }
 
+/// The bytes of the images in the fields of a body, in the form of any API: what [`image_part`] and [`image_of_url`] are
+/// given.
+pub fn image_bytes(fields: &[(String, Value)]) -> usize {
+    let texts = fields.iter().map(|(name, value)| match name.as_str() {
+        "images" => strings(value),
+        "messages" | "input" => {
+            items(value).map(|message| strings(&message["images"]) + parts(&message["content"])).sum()
+        }
+        _ => 0,
+    });
+    texts.sum()
+}
+
+/// The items of a list; none if it is none.
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// The bytes of the texts in a list.
+fn strings(list: &Value) -> usize {
+    items(list).filter_map(Value::as_str).map(str::len).sum()
+}
+
+/// The bytes of the images among the parts of a message.
+fn parts(content: &Value) -> usize {
+    let url = |part: &Value| part["image_url"].as_str().or(part["image_url"]["url"].as_str()).map(str::len);
+    let data = |part: &Value| part["source"]["data"].as_str().map(str::len);
+    items(content).filter_map(|part| url(part).or_else(|| data(part))).sum()
+}
+
 /// Whether one of these prompts has images that are not taken out yet.
 pub fn has_images(prompts: &[Prompt]) -> bool {
     let conversations = prompts.iter().filter_map(|prompt| match prompt {
@@ -79,28 +115,46 @@ pub fn has_images(prompts: &[Prompt]) -> bool {
         Prompt::Text(_) | Prompt::Tokens(_) => None,
     });
     let contents = conversations.flatten().filter_map(|message| message.get("content")?.as_array());
-    contents.flatten().any(|part| part.get(DATA).is_some())
+    contents.flatten().any(|part| part.get(DATA).or(part.get(URL)).is_some())
+}
+
+/// The parts of a conversation's messages that may be images.
+pub fn image_parts(conversation: &mut Conversation) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let messages = conversation.messages.iter_mut();
+    let contents = messages.filter_map(|message| message.get_mut("content")?.as_array_mut());
+    contents.flatten().filter_map(Value::as_object_mut)
+}
+
+/// The parameter and the URL of an image that is to be fetched.
+pub fn url_of(part: &Map<String, Value>) -> Option<(String, String)> {
+    Some((part.get(PARAM)?.as_str()?.to_owned(), part.get(URL)?.as_str()?.to_owned()))
+}
+
+/// The error of a request with `count` images, of which `param` is the first that is too much.
+pub fn too_many_images(param: &str, count: usize) -> ApiError {
+    let message = format!("the request has {count} images; the maximum is {IMAGES_KEPT}");
+    ApiError::invalid(param, message)
 }
 
 /// Takes the images out of the messages, in their order.
 ///
 /// # Errors
-/// When there are more than a session keeps the rows of.
+/// When there are more than a session keeps the rows of, or one has not been fetched.
 pub fn take_images(conversation: &mut Conversation) -> Result<Vec<EncodedImage>, ApiError> {
-    let contents =
-        conversation.messages.iter_mut().filter_map(|message| message.get_mut("content")?.as_array_mut());
-    let parts = contents.flatten().filter_map(Value::as_object_mut);
-    let taken = parts.filter_map(|part| match (part.remove(PARAM), part.remove(DATA)) {
+    if let Some((param, _)) = image_parts(conversation).find_map(|part| url_of(part)) {
+        let message = format!(
+            "{param} is a URL, which is not fetched to count tokens; send data:image/png;base64,… or base64"
+        );
+        return Err(ApiError::unsupported(param, message));
+    }
+    let taken = image_parts(conversation).filter_map(|part| match (part.remove(PARAM), part.remove(DATA)) {
         (Some(Value::String(param)), Some(Value::String(base64))) => Some(EncodedImage { param, base64 }),
         _ => None,
     });
     let taken: Vec<EncodedImage> = taken.collect();
     match taken.get(IMAGES_KEPT) {
         None => Ok(taken),
-        Some(EncodedImage { param, .. }) => {
-            let message = format!("the request has {} images; the maximum is {IMAGES_KEPT}", taken.len());
-            Err(ApiError::invalid(param, message))
-        }
+        Some(EncodedImage { param, .. }) => Err(too_many_images(param, taken.len())),
     }
 }
 
@@ -149,11 +203,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_data_urls_are_read() {
+    fn urls_of_files_are_read_or_fetched() {
         let part = image_of_url("p", "data:image/png;base64,AAAA").unwrap();
         assert_eq!(part, image_part("p", "AAAA"));
         assert!(image_of_url("p", "DATA:;BASE64,AAAA").is_ok());
-        for url in ["https://example.org/a.png", "file:///etc/passwd", "data:image/png,AAAA", "", "dätä:,"]
+        for url in ["http://example.org/a.png", "HTTPS://example.org/a.png"] {
+            let mut conversation = Conversation::new();
+            let parts = vec![image_of_url("p", url).unwrap()];
+            conversation.messages.push(json!({"role": "user", "content": content(parts)}));
+            assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+            let part = image_parts(&mut conversation).next().unwrap();
+            assert_eq!(url_of(part), Some(("p".to_owned(), url.to_owned())));
+            let error = take_images(&mut conversation).err().unwrap();
+            assert!(error.message.contains("is not fetched to count tokens"), "{}", error.message);
+        }
+        for url in
+            ["ftp://example.org/a.png", "file:///etc/passwd", "data:image/png,AAAA", "", "dätä:,", "httpß"]
         {
             let error = image_of_url("p", url).unwrap_err();
             assert!(error.message.contains("data:image/png;base64"), "{url}: {}", error.message);

@@ -11,8 +11,10 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use crate::background::in_background;
+use crate::body_limits::MAX_TEXT_BYTES;
 use crate::error::ApiError;
 use crate::field_words::{advice, in_json_words, names};
+use crate::images::image_bytes;
 use crate::parameters::{ParameterNotes, ParameterWithoutEffect};
 
 /// The maximum length of what a sentence quotes of a request.
@@ -34,18 +36,33 @@ pub async fn read_body<T: DeserializeOwned + Send + 'static>(
 ) -> Result<T, ApiError> {
     let notes = ParameterNotes::current();
     if body.len() <= SHORT_BODY_BYTES {
-        return read_json(&body, without_effect, &notes);
+        return read_json(body, without_effect, &notes);
     }
-    in_background(move || read_json(&body, without_effect, &notes)).await
+    in_background(move || read_json(body, without_effect, &notes)).await
 }
 
 fn read_json<T: DeserializeOwned>(
-    body: &[u8],
+    body: Bytes,
     without_effect: &[ParameterWithoutEffect],
     notes: &ParameterNotes,
 ) -> Result<T, ApiError> {
-    let Fields(fields) = serde_json::from_slice(body).map_err(|error| no_object(&error))?;
+    let Fields(fields) = serde_json::from_slice(&body).map_err(|error| no_object(&error))?;
+    let length = body.len();
+    // The next copy takes its place.
+    drop(body);
+    if length > MAX_TEXT_BYTES {
+        check_text(length.saturating_sub(image_bytes(&fields)))?;
+    }
     read_fields("", fields, without_effect, notes)
+}
+
+/// Refuses a body with more text than one without images may have.
+fn check_text(bytes: usize) -> Result<(), ApiError> {
+    if bytes <= MAX_TEXT_BYTES {
+        return Ok(());
+    }
+    let message = format!("the body has {bytes} bytes besides its images; the maximum is {MAX_TEXT_BYTES}");
+    Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message))
 }
 
 /// Reads an object within a body, which `param` names, as [`read_body`] reads the body.
@@ -272,14 +289,18 @@ mod tests {
     from_json_object!(Body);
 
     fn error(body: &str) -> (&'static str, Option<String>, String) {
-        let error = read_json::<Body>(body.as_bytes(), &[], &ParameterNotes::default()).unwrap_err();
+        let error =
+            read_json::<Body>(Bytes::copy_from_slice(body.as_bytes()), &[], &ParameterNotes::default())
+                .unwrap_err();
         assert_eq!(error.status, StatusCode::BAD_REQUEST);
         (error.code, error.param, error.message)
     }
 
     #[test]
     fn a_fault_names_its_parameter() {
-        let read = |body: &str| read_json::<Body>(body.as_bytes(), &[], &ParameterNotes::default());
+        let read = |body: &str| {
+            read_json::<Body>(Bytes::copy_from_slice(body.as_bytes()), &[], &ParameterNotes::default())
+        };
         assert!(read(r#"{"needed": "a", "number": 1.0}"#).is_ok());
         let of = |body| {
             let (code, param, _) = error(body);

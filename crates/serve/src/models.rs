@@ -100,6 +100,11 @@ impl ListedModel {
         std::iter::once(self).chain(adapters).map(Arc::new).collect()
     }
 
+    /// Whether requests to it may have images.
+    pub fn reads_images(&self) -> bool {
+        self.run_options.images && self.model.image_format().is_ok()
+    }
+
     /// Waits for one of the turns of the model, which end with the result.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turns).acquire_owned().await.ok()

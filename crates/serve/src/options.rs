@@ -8,6 +8,8 @@ use std::time::Duration;
 use girih::tools::Confinement;
 
 use crate::access::ApiKeys;
+use crate::body_limits::MAX_IMAGE_BODY_BYTES;
+use crate::image_fetcher::ImageFetcher;
 use crate::listener::ListenerLimits;
 use crate::model_changes::ModelChanger;
 use crate::model_folder::ModelFolder;
@@ -26,6 +28,8 @@ pub struct ServeOptions {
     pub folder: Option<Arc<dyn ModelFolder>>,
     /// What changes the models of the folder when clients ask for it. Default none: they may not.
     pub model_changer: Option<Arc<dyn ModelChanger>>,
+    /// What fetches images that requests name by URL. Default none: URLs are refused.
+    pub image_fetcher: Option<Arc<dyn ImageFetcher>>,
     /// The address to listen on. Default 127.0.0.1.
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
@@ -41,6 +45,9 @@ pub struct ServeOptions {
     pub allowed_origins: Vec<String>,
     /// The files of the certificates and of the private key for TLS, in PEM. Default `None`.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The maximum bytes of a body with images; what is no image has at most [`MAX_TEXT_BYTES`](crate::body_limits::MAX_TEXT_BYTES)
+    /// of them, which is the maximum of other bodies. Default 64 MB.
+    pub image_body_bytes: usize,
     /// What connections are allowed.
     pub limits: ListenerLimits,
     /// Further names of the metrics. Default `None`.
@@ -86,6 +93,7 @@ impl ServeOptions {
             models,
             folder: None,
             model_changer: None,
+            image_fetcher: None,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             api_keys: None,
@@ -93,6 +101,7 @@ impl ServeOptions {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             tls: None,
+            image_body_bytes: MAX_IMAGE_BODY_BYTES,
             limits: ListenerLimits::default(),
             metrics_compat: None,
             access_log: None,

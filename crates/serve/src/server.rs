@@ -180,7 +180,8 @@ impl Server {
             traces: traces.clone(),
             ..Observer::new(Arc::clone(&state.metrics))
         };
-        let router = guarded(router(Arc::clone(&state)), access, BodyLimits::default(), observer);
+        let bodies = BodyLimits::with_images(options.image_body_bytes);
+        let router = guarded(router(Arc::clone(&state)), access, bodies, observer);
         let listening = ListenerOptions { limits: options.limits, tls };
         let serving = listener::serve(listener, router, listening, state.drain.clone());
         let listener = runtime.spawn(serving);

@@ -12,6 +12,7 @@ use crate::cache_reports::CacheReports;
 use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
+use crate::fetched_images::FetchingImages;
 use crate::model_changes::ModelChanger;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
@@ -27,6 +28,8 @@ pub struct ServerState {
     pub models: ServedModels,
     /// Changes which models there are, if clients may.
     pub model_changer: Option<Arc<dyn ModelChanger>>,
+    /// Fetches images that requests name by URL, if the server may.
+    pub fetching_images: FetchingImages,
     /// Changes requests before they are queued.
     pub request_hook: Option<RequestHook>,
     /// What holds for all replies.
@@ -83,6 +86,7 @@ impl ServerState {
         Ok(ServerState {
             models: ServedModels::new(options)?,
             model_changer: options.model_changer.clone(),
+            fetching_images: FetchingImages::new(options.image_fetcher.clone()),
             request_hook: options.request_hook.clone(),
             reply_rules: options.reply_rules,
             cache_reports: CacheReports::default(),

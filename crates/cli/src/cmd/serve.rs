@@ -17,7 +17,7 @@ use girih::{Conversation, RunOptions};
 use girih_file::quote;
 use girih_graph::description::byte_count;
 use girih_serve::listener::ListenerLimits;
-use girih_serve::{ModelChanger, ModelFolder, ServeOptions, ServedModel, Server};
+use girih_serve::{ImageFetcher, ModelChanger, ModelFolder, ServeOptions, ServedModel, Server};
 use rustix::io::Errno;
 
 use super::outcome::Outcome;
@@ -27,6 +27,7 @@ use crate::config_file;
 use crate::confinement::{self, ServerReads, UsualOptions};
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
+use crate::image_fetch::FetchProcess;
 use crate::images;
 use crate::loading;
 use crate::model_folder::{FolderModel, OPTIONS_FILE};
@@ -95,6 +96,12 @@ pub struct Args {
     /// Serve no images: image towers are neither planned nor loaded.
     #[arg(long)]
     no_images: bool,
+    /// Maximum size of a request with images, which has four bytes for three of an image file; without images, it is 4 MB.
+    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = byte_count, conflicts_with = "no_images")]
+    max_image_body: u64,
+    /// Fetch images that requests name by URL (http, https), from public addresses only.
+    #[arg(long, conflicts_with = "no_images")]
+    fetch_images: bool,
     /// Memory budget of all loaded models; unused ones are unloaded for a requested one [default: what is
     /// free at the start].
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
@@ -121,6 +128,14 @@ pub struct Args {
     prompts: PromptCacheArgs,
 }
 
+impl Args {
+    /// The maximum bytes of a body with images.
+    fn image_body_bytes(&self) -> usize {
+        let bytes = if self.no_images { 0 } else { self.max_image_body };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
 /// Serves. `again` reads the arguments of the call with further options.
 ///
 /// # Errors
@@ -141,6 +156,7 @@ pub fn run(
     let access = if args.allow_pull_token { PullAccess::WithToken } else { PullAccess::Public };
     let store = args.model_folder.as_ref().zip(args.allow_pull);
     let store = store.map(|(folder, cap)| ModelStore::start(folder, cap, access)).transpose()?;
+    let fetcher = args.fetch_images.then(FetchProcess::start).transpose()?;
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -149,8 +165,10 @@ pub fn run(
         unload_idle: args.unload_idle.map(Duration::from_secs),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
+        image_body_bytes: args.image_body_bytes(),
         folder: folder.clone().map(|folder| folder as Arc<dyn ModelFolder>),
         model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
+        image_fetcher: fetcher.map(|fetcher| Arc::new(fetcher) as Arc<dyn ImageFetcher>),
         ..ServeOptions::new(served)
     };
     let options = args.server.applied(options)?;

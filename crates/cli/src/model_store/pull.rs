@@ -12,8 +12,9 @@ use girih::{Error, ErrorKind, Result};
 use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress};
 use girih_serve::ChangeProgress;
 
-use super::message::{ChangeReport, End, write_line};
+use super::message::ChangeReport;
 use super::{arrivals, names, place};
+use crate::helper_message::{End, write_line};
 use crate::loading;
 
 /// The hidden command of the process.

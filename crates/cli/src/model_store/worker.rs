@@ -14,9 +14,10 @@ use girih_file::quote;
 use girih_serve::ModelChange;
 
 use super::downloads::{Download, Downloads, MAX_DOWNLOADS};
-use super::message::{ChangeReport, End, Line, Order, read_line, write_line};
+use super::message::{ChangeOrder, ChangeReport};
 use super::pull::{self, PullAccess};
 use super::{arrivals, place};
+use crate::helper_message::{End, Line, Order, read_line, write_line};
 use crate::loading;
 
 /// The hidden command of the process.
@@ -88,10 +89,10 @@ impl StoreWorker {
     fn obey_all(&self) {
         let mut orders = BufReader::new(io::stdin());
         loop {
-            match read_line::<Order>(&mut orders) {
+            match read_line::<ChangeOrder>(&mut orders) {
                 Line::End => return,
-                Line::Read(Order { number, change: None }) => self.downloads.cancel(number),
-                Line::Read(Order { number, change: Some(change) }) => {
+                Line::Read(Order { number, task: None }) => self.downloads.cancel(number),
+                Line::Read(Order { number, task: Some(change) }) => {
                     if let Err(error) = self.accept(number, change) {
                         self.end(number, Err(error));
                     }

@@ -10,7 +10,7 @@ const TEMPLATE: &str = "<s>{% for message in messages %}{% if message.content is
     {% endfor %}{% endif %}{% endfor %}";
 
 /// The committed model that reads images, with a tokenizer whose last three tokens are those of images.
-fn model() -> Folder {
+pub fn seeing_model() -> Folder {
     let model = Folder::of(&fixture("gemma3_vision"), &["config.json", "model.safetensors"]);
     let mut tokenizer = read_json(&fixture("llama32_tied").join("tokenizer.json"));
     let tokens = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"];
@@ -44,7 +44,7 @@ fn reply(model: &Folder, images: &[&str], more: &[&str]) -> Value {
 
 #[test]
 fn run_answers_about_images() {
-    let model = model();
+    let model = seeing_model();
     let one = reply(&model, &["rgb.png"], &[]);
     let two = reply(&model, &["rgb.png", "lossless.webp"], &[]);
     let none = reply(&model, &[], &[]);
@@ -74,7 +74,7 @@ fn profile_lists_the_operators_of_the_tower() {
 
 #[test]
 fn what_the_user_asks_for_is_not_left_out_silently() {
-    let model = model();
+    let model = seeing_model();
     let raised =
         girih(&["run", model.name(), "Hi", "-n", "1", "--chunk", "2", "--image", &image("rgb.png")]).done();
     assert!(raised.stderr.contains("the chunk is raised from 2 to 4"), "{}", raised.stderr);
@@ -91,7 +91,7 @@ fn what_the_user_asks_for_is_not_left_out_silently() {
 
 #[test]
 fn chat_adds_images_to_the_next_message() {
-    let model = model();
+    let model = seeing_model();
     let chat = girih(&["chat", model.name(), "-n", "4", "--temp", "0", "--jsonl"]);
     let line = format!("/image {}\nHi\nAgain\n", image("rgb.png"));
     let events = chat.stdin(&line).done().json_lines();
@@ -104,7 +104,7 @@ fn chat_adds_images_to_the_next_message() {
 
 #[test]
 fn what_is_no_image_is_refused_by_name() {
-    let model = model();
+    let model = seeing_model();
     let fails = |model: &str, path: &str, words: &str| {
         girih(&["run", model, "Hi", "--image", path]).fails(2, words);
     };

@@ -29,6 +29,7 @@ mod random_model;
 mod running_server;
 mod same;
 mod served_folder;
+mod served_images;
 mod server_sandbox;
 mod server_start_and_end;
 mod settings;

@@ -112,6 +112,12 @@ impl RunningServer {
         line.expect("it has this line").trim().to_owned()
     }
 
+    /// The status of each of its threads.
+    pub fn threads(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("Linux has it");
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).collect()
+    }
+
     /// The limits of the process.
     pub fn limits(&self) -> String {
         std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("Linux has it")

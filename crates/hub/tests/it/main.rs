@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod care;
+mod fetch;
 mod server;
 
 use std::fs;

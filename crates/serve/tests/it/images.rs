@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use girih::{Conversation, DecodeLimits, Model, OpenOptions, Picture, Request, RunOptions, Session};
-use girih_serve::{ServeOptions, Server};
+use girih_serve::{ImageFetcher, ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::client::HttpReply;
-use crate::model_server::{options, post, refusal, shared};
+use crate::model_server::{get, options, post, refusal, shared};
 
 /// Writes messages whose content is a text or parts, as the templates of models that read images do.
 const TEMPLATE: &str = "<s>{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}\
@@ -161,6 +163,128 @@ fn each_api_sends_the_images_to_the_model() {
     assert_eq!(reply.json()["message"]["content"], text, "{reply:?}");
     let body = json!({"model": "sees", "stream": false, "options": options, "prompt": "Once upon a time", "images": images});
     assert_eq!(ask("/api/generate", &body).json()["response"], text);
+}
+
+/// A network of the tests: the last part of a URL names a committed image.
+#[derive(Debug, Default)]
+struct Pictures {
+    fetched: AtomicU32,
+}
+
+impl ImageFetcher for Pictures {
+    fn fetch(&self, url: &str, max_bytes: u64, time: Duration) -> girih::Result<Vec<u8>> {
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        assert!(time > Duration::ZERO && max_bytes <= 32 << 20);
+        match url.rsplit('/').next() {
+            Some("a.svg") => Ok(b"<svg/>".to_vec()),
+            Some("none.png") => {
+                Err(girih::Error::with_kind(girih::ErrorKind::Refused, format!("{url} is not there")))
+            }
+            name => Ok(file(name.unwrap())),
+        }
+    }
+}
+
+/// A server that fetches images, and what it has fetched.
+fn fetching() -> (Server, Arc<Pictures>) {
+    let pictures = Arc::new(Pictures::default());
+    let mut options = serve_options();
+    options.models.extend(crate::model_server::options().models);
+    options.image_fetcher = Some(Arc::clone(&pictures) as Arc<dyn ImageFetcher>);
+    (Server::start(options).unwrap(), pictures)
+}
+
+#[test]
+fn urls_are_fetched_where_the_operator_allows_it() {
+    let (server, pictures) = fetching();
+    let ask = |path: &str, body: &Value| post(server.address(), path, body);
+    let fetched = || pictures.fetched.load(Ordering::Relaxed);
+    let text = |reply: &HttpReply| reply.json()["choices"][0]["message"]["content"].clone();
+    let sent = ask(CHAT, &chat(&[url("rgb.png"), url("grey.jpg")]));
+    let of = |name: &str| format!("https://pictures.example/{name}");
+    let reply = ask(CHAT, &chat(&[of("rgb.png"), url("grey.jpg")]));
+    assert_eq!((reply.status, text(&reply)), (200, text(&sent)), "{reply:?}");
+    let reply = ask(CHAT, &chat(&[url("rgb.png"), of("grey.jpg")]));
+    assert_eq!((text(&reply), fetched()), (text(&sent), 2));
+
+    let block = |name: &str| json!({"type": "image", "source": {"type": "url", "url": of(name)}});
+    let blocks = json!([block("rgb.png"), block("grey.jpg"), {"type": "text", "text": "Once upon a time"}]);
+    let messages = json!([{"role": "user", "content": blocks}]);
+    let body = json!({"model": "sees", "max_tokens": 8, "temperature": 0, "messages": messages});
+    let reply = ask("/v1/messages", &body);
+    assert_eq!((&reply.json()["content"][0]["text"], fetched()), (&text(&sent), 4), "{reply:?}");
+    let counted = ask("/v1/messages/count_tokens", &json!({"model": "sees", "messages": messages}));
+    assert_eq!((counted.status, fetched()), (400, 4), "{counted:?}");
+    let image = |name: &str| json!({"type": "input_image", "image_url": of(name)});
+    let parts =
+        json!([image("rgb.png"), image("grey.jpg"), {"type": "input_text", "text": "Once upon a time"}]);
+    let body = json!({"model": "sees", "input": [{"role": "user", "content": parts}],
+        "max_output_tokens": 8, "temperature": 0, "store": false});
+    let reply = ask("/v1/responses", &body);
+    assert_eq!(reply.json()["output"][0]["content"][0]["text"], text(&sent), "{reply:?}");
+
+    let first = |code: &str| (400, code.to_owned(), "messages[0].content[0]".to_owned());
+    let missing = ask(CHAT, &chat(&[of("none.png")]));
+    assert_eq!(refusal(&missing), first("invalid_value"));
+    assert!(missing.body.contains("none.png is not there"), "{missing:?}");
+    assert_eq!(refusal(&ask(CHAT, &chat(&[of("a.svg")]))), first("invalid_value"));
+    let before = fetched();
+    let many = refusal(&ask(CHAT, &chat(&vec![of("rgb.png"); 17])));
+    assert_eq!(many, (400, "invalid_value".to_owned(), "messages[0].content[16]".to_owned()));
+    let mut blind = chat(&[of("rgb.png")]);
+    blind["model"] = json!("stories260k");
+    assert_eq!(refusal(&ask(CHAT, &blind)), first("unsupported_parameter"));
+    assert_eq!(fetched(), before, "what is refused is not fetched");
+}
+
+/// A BMP of three bytes a pixel, in which each pixel differs from the one before.
+fn bmp(side: u32) -> Vec<u8> {
+    let row = (side * 3).next_multiple_of(4);
+    let mut bytes = b"BM".to_vec();
+    for number in [54 + row * side, 0, 54, 40, side, side, 1 | 24 << 16, 0, row * side, 2835, 2835, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend((0..row * side).map(|at| (at * 7 / 3) as u8));
+    bytes
+}
+
+/// A phone's picture is larger than what a text may be.
+#[test]
+fn a_picture_of_12_mb_passes_and_a_text_of_5_mb_does_not() {
+    let picture = format!("data:image/bmp;base64,{}", STANDARD.encode(bmp(2000)));
+    assert!(picture.len() > 16_000_000);
+    let reply = ask(CHAT, &chat(&[picture]));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let mut wordy = chat(&[url("rgb.png")]);
+    wordy["messages"][0]["content"][1]["text"] = json!("a ".repeat(2_500_000));
+    let reply = ask(CHAT, &wordy);
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (413, Some("body_too_large")));
+    assert!(reply.body.contains("bytes besides its images; the maximum is 4000000"), "{reply:?}");
+    let hidden = json!({"model": "sees", "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", "function": {"name": "f", "description": "a ".repeat(2_500_000)}}]});
+    assert_eq!(ask(CHAT, &hidden).status, 413);
+    let large = json!({"model": "sees", "prompt": "a", "stop": ["a".repeat(5_000_000)]});
+    assert_eq!(ask("/v1/completions", &large).status, 413, "a route without images");
+}
+
+/// The lists of models say which of them read images.
+#[test]
+fn models_that_read_images_say_so() {
+    let modalities = |address, id: &str| {
+        get(address, &format!("/v1/models/{id}")).json()["architecture"]["input_modalities"].clone()
+    };
+    assert_eq!(modalities(server().address(), "sees"), json!(["text", "image"]));
+    assert_eq!(modalities(shared(), "stories260k"), json!(["text"]));
+    let capabilities =
+        |address, id: &str| post(address, "/api/show", &json!({"model": id})).json()["capabilities"].clone();
+    let sees = capabilities(server().address(), "sees");
+    assert!(sees.as_array().unwrap().contains(&json!("vision")), "{sees}");
+    let blind = capabilities(shared(), "stories260k");
+    assert!(!blind.as_array().unwrap().contains(&json!("vision")), "{blind}");
+    let mut without = serve_options();
+    without.models[0].run_options.images = false;
+    let server = Server::start(without).unwrap();
+    assert_eq!(modalities(server.address(), "sees"), json!(["text"]), "--no-images");
 }
 
 /// What a user writes stays text, whatever it spells.

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::call_input::CallInput;
 use crate::error::ApiError;
-use crate::images::{content as template_content, image_part, text_part};
+use crate::images::{content as template_content, image_of_url, image_part, text_part};
 use crate::json_body::{from_json_object, read_value};
 use crate::parameters::ParameterNotes;
 use crate::thinking::set_thinking;
@@ -115,7 +115,7 @@ pub enum ImageSource {
         media_type: Option<String>,
         data: String,
     },
-    /// Refused: the server fetches nothing.
+    /// Refused, unless the server fetches images.
     Url {
         url: String,
     },
@@ -257,10 +257,8 @@ impl TemplateWriter {
                 InputBlock::Image { source: ImageSource::Base64 { data, .. }, .. } => {
                     parts.push(image_part(&param, &data));
                 }
-                InputBlock::Image { source: ImageSource::Url { .. }, .. } => {
-                    let message =
-                        format!("{param} is an image to fetch, which girih does not do; send it as base64");
-                    return Err(ApiError::unsupported(param, message));
+                InputBlock::Image { source: ImageSource::Url { url }, .. } => {
+                    parts.push(image_of_url(&param, &url)?);
                 }
                 InputBlock::ToolResult { tool_use_id, content, .. } => {
                     if !parts.is_empty() {
@@ -362,8 +360,8 @@ mod tests {
         let user = |block: Value| written(json!([{"role": "user", "content": [block]}])).unwrap_err();
         let document = user(json!({"type": "document", "source": {}}));
         assert!(document.starts_with("messages[0].content[0] has the type \"document\""), "{document}");
-        let url = user(json!({"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/a.png"}}));
-        assert!(url.starts_with("messages[0].content[0] is an image to fetch"), "{url}");
+        let url = user(json!({"type": "image", "source": {"type": "url", "url": "ftp://example.org/a.png"}}));
+        assert!(url.starts_with("messages[0].content[0] is a URL of an unknown kind"), "{url}");
         let unknown = user(json!({"type": "tool_result", "tool_use_id": "c9"}));
         assert!(unknown.contains("names no tool_use block"), "{unknown}");
         let misplaced = user(json!({"type": "thinking", "thinking": "hm"}));

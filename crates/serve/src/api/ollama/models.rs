@@ -106,6 +106,7 @@ pub struct ShowReply {
     template: String,
     details: ModelDetails,
     model_info: Map<String, Value>,
+    /// Such as `completion`, `vision`, `tools`.
     capabilities: Vec<&'static str>,
     modified_at: String,
 }
@@ -259,11 +260,12 @@ async fn shown(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiErr
     let model = find_model(state, Some(without_latest(&body.model))).await?;
     let created = state.models.created();
     // The tokenizer is opened when it is first needed.
-    in_background(move || Ok(Json(ShowReply::of(&model.model, created)?).into_response())).await
+    in_background(move || Ok(Json(ShowReply::of(&model, created)?).into_response())).await
 }
 
 impl ShowReply {
-    fn of(model: &Model, created: u64) -> Result<ShowReply, ApiError> {
+    fn of(served: &ListedModel, created: u64) -> Result<ShowReply, ApiError> {
+        let model = &served.model;
         let sizes = WeightSizes::of(model);
         let template = model.text_processor()?.template.as_ref();
         Ok(ShowReply {
@@ -276,7 +278,7 @@ impl ShowReply {
                 .to_owned(),
             details: ModelDetails::of(model, &sizes),
             model_info: model_info(model, &sizes),
-            capabilities: capabilities(model)?,
+            capabilities: capabilities(served)?,
             modified_at: rfc3339(Duration::from_secs(created)),
         })
     }
@@ -305,11 +307,15 @@ fn model_info(model: &Model, sizes: &WeightSizes) -> Map<String, Value> {
 }
 
 /// What a model can do, in Ollama's words.
-fn capabilities(model: &Model) -> Result<Vec<&'static str>, ApiError> {
+fn capabilities(served: &ListedModel) -> Result<Vec<&'static str>, ApiError> {
+    let model = &served.model;
     if model.files().facts.is_encoder() {
         return Ok(vec!["embedding"]);
     }
     let mut capabilities = vec!["completion"];
+    if served.reads_images() {
+        capabilities.push("vision");
+    }
     let template = model.text_processor()?.template.as_ref();
     let reads_tools = match template {
         Some(template) => template.source(Some(&[]))?.contains("tools"),

@@ -40,6 +40,25 @@ pub struct ModelObject {
     max_model_len: u32,
     /// The same under OpenRouter's name.
     context_length: u32,
+    /// What it reads and writes, in OpenRouter's form.
+    architecture: ModelModalities,
+}
+
+/// What a model reads and writes: `text`, `image`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ModelModalities {
+    input_modalities: Vec<&'static str>,
+    output_modalities: Vec<&'static str>,
+}
+
+impl ModelModalities {
+    fn of(served: &ListedModel) -> ModelModalities {
+        let input_modalities = match served.reads_images() {
+            true => vec!["text", "image"],
+            false => vec!["text"],
+        };
+        ModelModalities { input_modalities, output_modalities: vec!["text"] }
+    }
 }
 
 impl ModelObject {
@@ -53,6 +72,7 @@ impl ModelObject {
             owned_by: "girih",
             max_model_len: context,
             context_length: context,
+            architecture: ModelModalities::of(served),
         }
     }
 }
