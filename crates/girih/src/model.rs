@@ -10,6 +10,8 @@ use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
 use crate::image::ImageFormat;
+#[cfg(feature = "image")]
+use crate::image_preparation::PicturePreparation;
 use crate::location::ModelLocation;
 use crate::open_options::OpenOptions;
 
@@ -35,7 +37,7 @@ struct OpenedModel {
     tower: OnceLock<Result<Arc<TowerFiles>>>,
     /// How pictures become patches.
     #[cfg(feature = "image")]
-    preparation: OnceLock<girih_image::Preprocess>,
+    preparation: OnceLock<PicturePreparation>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
     grammars: OnceLock<girih_grammar::GrammarCompiler>,
@@ -386,8 +388,8 @@ impl Model {
     #[cfg(feature = "image")]
     pub(crate) fn image_preparation(
         &self,
-        read: impl FnOnce() -> Result<girih_image::Preprocess>,
-    ) -> Result<&girih_image::Preprocess> {
+        read: impl FnOnce() -> Result<PicturePreparation>,
+    ) -> Result<&PicturePreparation> {
         made_once(&self.0.preparation, read)
     }
 
