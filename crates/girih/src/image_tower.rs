@@ -61,7 +61,7 @@ impl ImageTower {
         Ok(ImageTower { facts, row, positions, callback, state: Mutex::new(state) })
     }
 
-    /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of an image
+    /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of a picture
     /// are dropped before those of the next one are read. Returns how many rows the tower made, and its time; loading it
     /// is no part of that.
     ///
@@ -76,12 +76,14 @@ impl ImageTower {
         wanted: Option<&(dyn Fn() -> bool + Send + Sync)>,
     ) -> Result<TokenRate> {
         let (mut given, mut made) = (given.iter_mut(), TokenRate::default());
-        for (image, rows) in images.iter().flat_map(ImagePatches::each).zip(&mut given) {
-            if wanted.is_some_and(|wanted| !wanted()) {
-                let sentence = "the request was given up before the rows of its images were made";
-                return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
+        for picture in images {
+            for (image, rows) in picture.each().zip(&mut given) {
+                if wanted.is_some_and(|wanted| !wanted()) {
+                    let sentence = "the request was given up before the rows of its images were made";
+                    return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
+                }
+                rows.values = self.rows_of(tenant, image, &mut made)?;
             }
-            rows.values = self.rows_of(tenant, image, &mut made)?;
         }
         Ok(made)
     }
