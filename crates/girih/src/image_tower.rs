@@ -53,7 +53,10 @@ impl ImageTower {
     pub fn new(model: &Model, plan: TowerPlan, callback: ProgressCallback) -> Result<ImageTower> {
         let facts = plan.facts().clone();
         let (row, positions) = (row_token(model, &facts)?, facts.positions());
-        let state = TowerState { stage: TowerStage::Planned(plan), kept: KeptRows { rows: Vec::new(), max: images_kept(&facts) } };
+        let state = TowerState {
+            stage: TowerStage::Planned(plan),
+            kept: KeptRows { rows: Vec::new(), max: images_kept(&facts) },
+        };
         Ok(ImageTower { facts, row, positions, callback, state: Mutex::new(state) })
     }
 

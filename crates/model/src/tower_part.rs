@@ -34,13 +34,9 @@ impl TowerPart {
                     output_rows: rows,
                     output: OutputKind::Pooled,
                 },
-                CellRule::Concat => Key {
-                    rows,
-                    sequences: 1,
-                    context: rows,
-                    output_rows: rows,
-                    output: OutputKind::Hidden,
-                },
+                CellRule::Concat => {
+                    Key { rows, sequences: 1, context: rows, output_rows: rows, output: OutputKind::Hidden }
+                }
             },
         }
     }

@@ -177,9 +177,11 @@ impl Arch {
             ("tower.projector.width", projector.map(|projector| &projector.width), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.projector.width))
             }),
-            ("tower.projector.epsilon", projector.and_then(|projector| projector.epsilon.as_ref()), |facts| {
-                Some(FactValue::Number(facts.tower.as_ref()?.projector.norm?.epsilon))
-            }),
+            (
+                "tower.projector.epsilon",
+                projector.and_then(|projector| projector.epsilon.as_ref()),
+                |facts| Some(FactValue::Number(facts.tower.as_ref()?.projector.norm?.epsilon)),
+            ),
             // They are ids of the text model's tokens.
             ("tower.prompt.begin", prompt.and_then(|prompt| prompt.begin.as_ref()), |_| None),
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
