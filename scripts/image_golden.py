@@ -146,7 +146,7 @@ def tiles(folder):
         processor = Idefics3ImageProcessorPil(do_image_splitting=split, return_row_col_info=True, **sizes)
         found = processor(images=[image], return_tensors="np")
         values, [[rows]], [[columns]] = found["pixel_values"][0], found["rows"], found["cols"]
-        text = get_image_prompt_string(rows, columns, 2, "<fake_token_around_image>", "<image>", "<global-img>")
+        text = get_image_prompt_string(rows, columns, 4, "<fake_token_around_image>", "<image>", "<global-img>")
         sha256 = hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
         case = {"file": name, "edge": edge, "side": side, "split": split, "grid": [rows, columns]}
         yield case | {"images": len(values), "sha256": sha256, "text": text}

@@ -2,7 +2,7 @@
 
 use girih_file::{quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, Preprocess, ResizeFilter, TileRule};
+use girih_image::{Picture, PictureTiling, Preprocess, ResizeFilter};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
 use girih_model::arch::schema::PictureFilter;
@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::image::ImagePatches;
 use crate::image_prompt::expanded;
 use crate::model::Model;
+use crate::picture_preparation::PicturePreparation;
 
 /// The files that may say how images are prepared. Transformers 5 writes the second, with the first as a part.
 const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
@@ -37,30 +38,6 @@ const WITHOUT_EFFECT: [&str; 13] = [
     "return_row_col_info",
     "video_sampling",
 ];
-
-/// How a picture becomes images, and these become patches.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PicturePreparation {
-    /// How an image becomes patches.
-    pub image: Preprocess,
-    /// How a picture becomes several images, if it may.
-    pub tiles: Option<TileRule>,
-}
-
-impl PicturePreparation {
-    /// The patches of a picture, each image's at these positions.
-    fn patches(&self, picture: &Picture, positions: &[u32]) -> Result<ImagePatches> {
-        let Some(rule) = &self.tiles else {
-            return Ok(ImagePatches::new(self.image.rows(picture, positions)?));
-        };
-        let tiles = rule.tiles(picture, self.image.filter)?;
-        let mut values = Vec::new();
-        for image in &tiles.images {
-            values.extend(self.image.rows(image, positions)?);
-        }
-        ImagePatches::tiled(values, tiles.grid)
-    }
-}
 
 impl Model {
     /// The patches of a picture, prepared as the model's files say: resized as Pillow does it, and normalized.
@@ -151,7 +128,7 @@ fn usual(facts: &TowerFacts) -> PicturePreparation {
         std: [0.5; 3],
         patch: facts.patch as u32,
     };
-    let tiles = facts.tiled_edge.map(|edge| TileRule {
+    let tiles = facts.tiled_edge.map(|edge| PictureTiling {
         edge: u32::try_from(edge).unwrap_or(u32::MAX),
         side: image.width,
         is_split: true,
@@ -191,7 +168,11 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Picture
 }
 
 /// Sets a part of the rule of tiles, and whether there is something to set.
-fn set_tiles<T>(tiles: &mut Option<TileRule>, value: Option<T>, set: impl FnOnce(&mut TileRule, T)) -> bool {
+fn set_tiles<T>(
+    tiles: &mut Option<PictureTiling>,
+    value: Option<T>,
+    set: impl FnOnce(&mut PictureTiling, T),
+) -> bool {
     tiles.as_mut().zip(value).map(|(tiles, value)| set(tiles, value)).is_some()
 }
 
@@ -221,7 +202,11 @@ mod tests {
     use super::*;
 
     fn prepared(config: Value) -> std::result::Result<PicturePreparation, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+        prepared_of("gemma3_vision", config)
+    }
+
+    fn prepared_of(fixture: &str, config: Value) -> std::result::Result<PicturePreparation, String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(fixture);
         let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
         let Value::Object(config) = config else { panic!("no object") };
         preprocess(&model.tower_files().unwrap().tower, &config).map_err(|error| error.to_string())
@@ -246,6 +231,36 @@ mod tests {
         assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
         let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();
         assert_eq!((other.image.filter, other.image.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));
+    }
+
+    /// The file of SmolVLM2 2.2B, with the sizes of the fixture.
+    #[test]
+    fn the_settings_of_tiles_are_read() {
+        let published = json!({
+            "do_convert_rgb": true, "do_image_splitting": true, "do_normalize": true, "do_pad": true,
+            "do_rescale": true, "do_resize": true, "image_mean": [0.5, 0.5, 0.5],
+            "image_processor_type": "SmolVLMImageProcessor", "image_std": [0.5, 0.5, 0.5],
+            "max_image_size": {"longest_edge": 30}, "processor_class": "SmolVLMProcessor", "resample": 1,
+            "rescale_factor": 0.00392156862745098, "size": {"longest_edge": 120},
+            "video_sampling": {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 30}},
+        });
+        let prepared = |config| prepared_of("idefics3", config);
+        let found = prepared(published).unwrap();
+        assert_eq!(found, prepared(json!({})).unwrap(), "four tiles a side, by Lanczos");
+        assert_eq!(found.tiles, Some(PictureTiling { edge: 120, side: 30, is_split: true }));
+        let whole = prepared(json!({"do_image_splitting": false, "size": {"longest_edge": 90}})).unwrap();
+        assert_eq!(whole.tiles, Some(PictureTiling { edge: 90, side: 30, is_split: false }));
+        for config in [
+            json!({"max_image_size": {"longest_edge": 60}}),
+            json!({"size": {"height": 30, "width": 30}}),
+            json!({"size": {"longest_edge": 120, "shortest_edge": 30}}),
+            json!({"do_image_splitting": "no"}),
+        ] {
+            let error = prepared(config.clone()).unwrap_err();
+            assert!(error.contains("does not support"), "{config}: {error}");
+        }
+        let error = prepared_of("gemma3_vision", json!({"do_image_splitting": true})).unwrap_err();
+        assert!(error.contains("'do_image_splitting' is true"), "{error}");
     }
 
     #[test]

@@ -163,6 +163,29 @@ mod tests {
 
     use super::*;
 
+    /// `text` is that of transformers' processor, by `scripts/image_golden.py`.
+    #[test]
+    fn tiles_stand_in_a_prompt_as_in_transformers() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+        let fixture = tests.join("fixtures/idefics3");
+        let model = Model::open(fixture.to_str().expect("paths of tests are valid")).unwrap();
+        let facts = &model.tower_files().unwrap().tower;
+        assert_eq!(facts.rows(), 4);
+        let golden = std::fs::read(tests.join("images/golden.json")).unwrap();
+        let golden: serde_json::Value = serde_json::from_slice(&golden).unwrap();
+        let cases = golden["tiles"].as_array().unwrap();
+        let grids: Vec<[u32; 2]> =
+            cases.iter().map(|case| [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32)).collect();
+        assert!(grids.contains(&[2, 3]) && grids.contains(&[0, 0]));
+        let span = |text: String| TextSpan { text, origin: TextOrigin::Template };
+        let found = expanded(vec![span("User:<image>".repeat(cases.len()))], facts, &grids).unwrap();
+        let texts = cases.iter().map(|case| format!("User:{}", case["text"].as_str().unwrap()));
+        assert_eq!(found[0].text, texts.collect::<String>());
+        let many = expanded(vec![span("<image>".to_owned())], facts, &[[u32::MAX, u32::MAX]]);
+        let error = many.unwrap_err().to_string();
+        assert!(error.contains("the maximum of all is 16777216"), "{error}");
+    }
+
     /// The bug that this excludes: text of a user would stand for an image, and the wrong place would get its rows.
     #[test]
     fn only_what_the_template_wrote_stands_for_an_image() {

@@ -25,12 +25,12 @@ pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
             Error::with_kind(ErrorKind::Refused, sentence)
         })
     };
-    let found = special(&texts.row)?;
     let around = [texts.before.trim(), texts.after.trim()];
     let around = match texts.marks.is_empty() {
         true => around.into_iter().map(special).collect::<Result<Vec<_>>>()?,
         false => texts.marks.iter().map(|mark| special(mark)).collect::<Result<Vec<_>>>()?,
     };
+    let found = special(&texts.row)?;
     let is_row = row.is_none_or(|row| row == found);
     if is_row && marks.is_none_or(|marks| marks == around[..]) {
         return Ok(found);

@@ -10,10 +10,10 @@ use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
 use crate::image::ImageFormat;
-#[cfg(feature = "image")]
-use crate::image_preparation::PicturePreparation;
 use crate::location::ModelLocation;
 use crate::open_options::OpenOptions;
+#[cfg(feature = "image")]
+use crate::picture_preparation::PicturePreparation;
 
 /// An opened model. Its weights stay on disk until it is started; its tokenizer is opened
 /// when it is first needed. Clones share the same files.
@@ -410,7 +410,7 @@ impl Model {
 
 /// The value of a cell, which is made if there is none. A failure is not kept: what failed, such as to start
 /// a thread, may succeed later.
-#[cfg(feature = "grammar")]
+#[cfg(any(feature = "grammar", feature = "image"))]
 fn made_once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(value) = cell.get() {
         return Ok(value);

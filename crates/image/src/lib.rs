@@ -40,4 +40,4 @@ pub use limits::DecodeLimits;
 pub use patches::Preprocess;
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};
-pub use tiles::{TileRule, Tiles};
+pub use tiles::{PictureTiling, Tiles};

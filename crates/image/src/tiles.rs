@@ -10,9 +10,12 @@ use crate::zeroed::zeroed;
 /// The largest side in pixels of a picture that is cut into tiles (`MAX_IMAGE_SIZE` of that processor).
 const MAX_EDGE: u32 = 4096;
 
+/// The largest number of tiles of a picture: published models make 16.
+const MAX_TILES: u32 = 1024;
+
 /// How a picture becomes images of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TileRule {
+pub struct PictureTiling {
     /// The pixels of the longer side to which a picture is resized first, with its proportions.
     pub edge: u32,
     /// The pixels of a side of an image.
@@ -30,7 +33,7 @@ pub struct Tiles {
     pub grid: [u32; 2],
 }
 
-impl TileRule {
+impl PictureTiling {
     /// The images of a picture, each of `side` x `side` pixels.
     ///
     /// # Errors
@@ -49,8 +52,13 @@ impl TileRule {
             return Ok(Tiles { images: vec![resize(&resized, side, side, filter)?], grid: [0, 0] });
         }
         let [width, height] = filled([width, height], side);
-        let filled = resize(&resized, width, height, filter)?;
         let (rows, columns) = (height / side, width / side);
+        if rows.saturating_mul(columns) > MAX_TILES {
+            return Err(refused(format!(
+                "a picture would become {rows} rows of {columns} tiles; at most {MAX_TILES} tiles are possible"
+            )));
+        }
+        let filled = resize(&resized, width, height, filter)?;
         if rows == 1 && columns == 1 {
             return Ok(Tiles { images: vec![filled], grid: [0, 0] });
         }

@@ -139,8 +139,14 @@ fn tower_sentence(model: &Model, options: &RunOptions) -> String {
     let (facts, layers) = (plan.facts(), plan.files().facts.layers.len());
     let (side, patch, rows) = (facts.image, facts.patch, facts.rows());
     let memory = bytes(plan.memory().total());
+    let image = match facts.tiled_edge {
+        None => "an image".to_owned(),
+        Some(edge) => format!(
+            "a tile (of pictures with {edge} pixels at the longer side, unless the model's files say another size)"
+        ),
+    };
     format!(
-        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens an image; memory {memory} \
+        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens {image}; memory {memory} \
          with the first image"
     )
 }
