@@ -61,7 +61,7 @@ fn run_answers_about_images() {
 
 #[test]
 fn profile_lists_the_operators_of_the_tower() {
-    let model = model();
+    let model = seeing_model();
     let profiled = girih(&["profile", model.name(), "--image", "--no-limits", "--json"]).done().json();
     let image = &profiled["profile"]["image"];
     assert_eq!(image["tokens"], 4);
