@@ -20,7 +20,7 @@ pub struct Order<T> {
 
 /// A line from a helper.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Report<P> {
+pub struct HelperReport<P> {
     /// The number of the task; 0 for an order that has none.
     pub number: u64,
     /// How far it is.

@@ -13,7 +13,7 @@ use girih::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::helper_message::{End, Line, Order, Report, line_of, read_line};
+use crate::helper_message::{End, HelperReport, Line, Order, line_of, read_line};
 
 /// What happens to a task.
 pub enum HelperEvent<P> {
@@ -126,11 +126,11 @@ fn write_all<P>(orders: &Receiver<Vec<u8>>, mut input: ChildStdin, listeners: &L
 fn read_all<P: DeserializeOwned>(output: ChildStdout, listeners: &Listeners<P>) {
     let mut reports = BufReader::new(output);
     loop {
-        match read_line::<Report<P>>(&mut reports) {
+        match read_line::<HelperReport<P>>(&mut reports) {
             Line::Read(report) => listeners.hear(report),
             Line::Faulty(number, sentence) => {
                 let end = number.map(|_| End::Failed(sentence));
-                listeners.hear(Report { number: number.unwrap_or(0), progress: None, end });
+                listeners.hear(HelperReport { number: number.unwrap_or(0), progress: None, end });
             }
             Line::End => return listeners.end(),
         }
@@ -166,7 +166,7 @@ impl<P> Listeners<P> {
         lock(&self.by_number).as_mut().is_some_and(|listeners| listeners.remove(&number).is_some())
     }
 
-    fn hear(&self, report: Report<P>) {
+    fn hear(&self, report: HelperReport<P>) {
         let mut listeners = lock(&self.by_number);
         let Some(listeners) = listeners.as_mut() else { return };
         if let (Some(progress), Some(listener)) = (report.progress, listeners.get(&report.number)) {

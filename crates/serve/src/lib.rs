@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod adapter_changes;
 pub mod api;
 mod background;
 pub mod body_limits;

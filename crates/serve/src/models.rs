@@ -7,8 +7,8 @@ use std::sync::{Arc, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use girih::{EngineFaults, ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use girih::{AdapterSource, EngineFaults, ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock as AsyncRwLock, Semaphore};
 
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
@@ -63,6 +63,18 @@ pub struct ListedModel {
     turns: Arc<Semaphore>,
     /// The turn of requests with images: they take long, and so hold at most one of the others.
     image_turn: Arc<Semaphore>,
+    /// Held for writing while its adapters change, and for reading while a request gets its session.
+    changing: Arc<AsyncRwLock<()>>,
+}
+
+/// What became of an attempt to replace a model.
+pub enum Replaced {
+    /// It was replaced.
+    Done,
+    /// Requests use it.
+    InUse,
+    /// It is not served any more.
+    Gone,
 }
 
 impl Deref for ListedModel {
@@ -78,7 +90,24 @@ impl ListedModel {
         let model = Model::open_with(&served.source, &served.open_options);
         let model = model.map_err(|error| error.of(&served.name))?;
         let (turns, image_turn) = (Arc::new(Semaphore::new(TURNS)), Arc::new(Semaphore::new(1)));
-        Ok(ListedModel { served, model, adapter: None, turns, image_turn })
+        Ok(ListedModel { served, model, adapter: None, turns, image_turn, changing: Arc::default() })
+    }
+
+    /// The same model, opened again with these adapters. Its requests take the turns of this one.
+    ///
+    /// # Errors
+    /// When an adapter is none of the model.
+    pub(crate) fn with_other_adapters(&self, adapters: Vec<AdapterSource>) -> Result<ListedModel> {
+        let mut served = self.served.clone();
+        served.open_options.adapters = adapters;
+        let (turns, image_turn) = (Arc::clone(&self.turns), Arc::clone(&self.image_turn));
+        let changing = Arc::clone(&self.changing);
+        Ok(ListedModel { turns, image_turn, changing, ..ListedModel::open(served)? })
+    }
+
+    /// What is held for writing while its adapters change, and for reading while a request gets its session.
+    pub(crate) fn changing(&self) -> &AsyncRwLock<()> {
+        &self.changing
     }
 
     /// Its id in the APIs.
@@ -87,7 +116,7 @@ impl ListedModel {
     }
 
     /// It, then its adapters.
-    fn with_adapters(self) -> Vec<Arc<ListedModel>> {
+    pub(crate) fn with_adapters(self) -> Vec<Arc<ListedModel>> {
         let adapters: Vec<String> = self.model.adapters().map(str::to_owned).collect();
         let adapters = adapters.into_iter().map(|name| ListedModel {
             served: self.served.clone(),
@@ -95,6 +124,7 @@ impl ListedModel {
             adapter: Some(name),
             turns: Arc::clone(&self.turns),
             image_turn: Arc::clone(&self.image_turn),
+            changing: Arc::clone(&self.changing),
         });
         let adapters: Vec<ListedModel> = adapters.collect();
         std::iter::once(self).chain(adapters).map(Arc::new).collect()
@@ -281,6 +311,47 @@ impl ServedModels {
 
     fn set_list(&self, list: Vec<Arc<ListedModel>>) {
         *self.list.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(list);
+    }
+
+    /// Checks that a model fits into the memory of all models.
+    ///
+    /// # Errors
+    /// When it does not, or cannot be planned.
+    pub(crate) fn check_fits(&self, model: &ListedModel) -> Result<()> {
+        let (needed, budget) =
+            (model.model.plan(model.run_options.clone())?.memory().total(), self.pool.budget());
+        if needed <= budget {
+            return Ok(());
+        }
+        let sentence = format!(
+            "{} needs {needed} bytes with its adapters, but the budget of all models is {budget}: raise it",
+            model.name
+        );
+        Err(girih::Error::with_kind(ErrorKind::OutOfMemory, sentence))
+    }
+
+    /// Puts entries in the place of a model and its adapters, unless requests use it. Not for a thread that serves
+    /// connections; the folder must not be read meanwhile.
+    ///
+    /// # Errors
+    /// When the pool has a model of the name, which is not so.
+    pub(crate) fn replace(&self, old: &Arc<ListedModel>, entries: Vec<Arc<ListedModel>>) -> Result<Replaced> {
+        let mut list = self.list().to_vec();
+        let Some(at) = list.iter().position(|model| Arc::ptr_eq(model, old)) else {
+            return Ok(Replaced::Gone);
+        };
+        if !self.pool.remove(&old.name) {
+            return Ok(Replaced::InUse);
+        }
+        if let Some(ServedModel { name, source, open_options, run_options, .. }) =
+            entries.first().map(|it| &it.served)
+        {
+            self.pool.add(name, source, open_options.clone(), run_options.clone())?;
+        }
+        let count = list[at..].iter().take_while(|model| model.name == old.name).count();
+        list.splice(at..at + count, entries);
+        self.set_list(list);
+        Ok(Replaced::Done)
     }
 
     /// Takes models that were removed out of the pool, if nobody uses them any more. Not for a thread that serves

@@ -44,6 +44,8 @@ use crate::state::ServerState;
         ollama::models::show,
         ollama::models::version,
         girih::cache::reports,
+        girih::adapters::add,
+        girih::adapters::remove,
     ),
     components(schemas(AnthropicErrorBody, OllamaErrorBody))
 )]

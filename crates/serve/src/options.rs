@@ -28,6 +28,8 @@ pub struct ServeOptions {
     pub folder: Option<Arc<dyn ModelFolder>>,
     /// What changes the models of the folder when clients ask for it. Default none: they may not.
     pub model_changer: Option<Arc<dyn ModelChanger>>,
+    /// The folder from which clients may load adapters while the server runs. Default none: they may not.
+    pub adapter_folder: Option<PathBuf>,
     /// What fetches images that requests name by URL. Default none: URLs are refused.
     pub image_fetcher: Option<Arc<dyn ImageFetcher>>,
     /// The address to listen on. Default 127.0.0.1.
@@ -93,6 +95,7 @@ impl ServeOptions {
             models,
             folder: None,
             model_changer: None,
+            adapter_folder: None,
             image_fetcher: None,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,

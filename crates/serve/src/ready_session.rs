@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::background::in_background;
 use crate::error::ApiError;
-use crate::served_model::ServedModel;
+use crate::models::ListedModel;
 use crate::state::{ServerPhase, ServerState};
 
 /// The time between two attempts to load a model for which others in use leave no room.
@@ -20,15 +20,18 @@ const ROOM_CHECK: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// As [`girih::ModelPool::session`], and when the wait is too long or the server ends.
-pub async fn ready_session(state: &Arc<ServerState>, model: &ServedModel) -> Result<Session, ApiError> {
+pub async fn ready_session(state: &Arc<ServerState>, model: &ListedModel) -> Result<Session, ApiError> {
     let of_model = |error: girih::Error| match error.kind() {
         ErrorKind::DeviceFailed if state.models.down().contains(&model.name) => ApiError::engine_failed(),
         _ => ApiError::from(error),
     };
+    // While its adapters change, there is none; the one of the pool has those of now.
+    let unchanged = model.changing().read().await;
     let session = begun_session(state, model).await.map_err(|refused| match refused {
         Refused::Model(error) => of_model(error),
         Refused::Request(error) => error,
     })?;
+    drop(unchanged);
     session.ready().await.map_err(|error| of_model(error.of(&model.name)))?;
     Ok(session)
 }
@@ -42,7 +45,7 @@ enum Refused {
 }
 
 /// As [`ready_session`], but returns as soon as the model is being loaded.
-async fn begun_session(state: &Arc<ServerState>, model: &ServedModel) -> Result<Session, Refused> {
+async fn begun_session(state: &Arc<ServerState>, model: &ListedModel) -> Result<Session, Refused> {
     let begun = Instant::now();
     loop {
         let error = match begin(state, &model.name).await? {

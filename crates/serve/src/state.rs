@@ -1,11 +1,13 @@
 //! What all requests share: the models, and the generations that are in progress.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use girih::{CancelHandle, Result, Tenant};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::access::PageToken;
 use crate::cache_reports::CacheReports;
@@ -28,6 +30,10 @@ pub struct ServerState {
     pub models: ServedModels,
     /// Changes which models there are, if clients may.
     pub model_changer: Option<Arc<dyn ModelChanger>>,
+    /// The folder from which clients may load adapters.
+    pub adapter_folder: Option<PathBuf>,
+    /// Held while adapters change.
+    pub(crate) changing_adapters: Arc<AsyncMutex<()>>,
     /// Fetches images that requests name by URL, if the server may.
     pub fetching_images: FetchingImages,
     /// Changes requests before they are queued.
@@ -86,6 +92,8 @@ impl ServerState {
         Ok(ServerState {
             models: ServedModels::new(options)?,
             model_changer: options.model_changer.clone(),
+            adapter_folder: options.adapter_folder.clone(),
+            changing_adapters: Arc::default(),
             fetching_images: FetchingImages::new(options.image_fetcher.clone()),
             request_hook: options.request_hook.clone(),
             reply_rules: options.reply_rules,

@@ -99,6 +99,9 @@ pub struct Args {
     /// Maximum size of a request with images, which has four bytes for three of an image file; without images, it is 4 MB.
     #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = byte_count, conflicts_with = "no_images")]
     max_image_body: u64,
+    /// Let clients load and unload adapters (LoRA) below this folder while the server runs (/v1/load_lora_adapter).
+    #[arg(long, value_name = "DIR")]
+    allow_adapters: Option<PathBuf>,
     /// Fetch images that requests name by URL (http, https), from public addresses only.
     #[arg(long, conflicts_with = "no_images")]
     fetch_images: bool,
@@ -157,6 +160,9 @@ pub fn run(
     let store = args.model_folder.as_ref().zip(args.allow_pull);
     let store = store.map(|(folder, cap)| ModelStore::start(folder, cap, access)).transpose()?;
     let fetcher = args.fetch_images.then(FetchProcess::start).transpose()?;
+    if let Some(folder) = args.allow_adapters.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(Error::call(format!("--allow-adapters: {} is no folder", folder.display())));
+    }
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -168,6 +174,7 @@ pub fn run(
         image_body_bytes: args.image_body_bytes(),
         folder: folder.clone().map(|folder| folder as Arc<dyn ModelFolder>),
         model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
+        adapter_folder: args.allow_adapters.clone(),
         image_fetcher: fetcher.map(|fetcher| Arc::new(fetcher) as Arc<dyn ImageFetcher>),
         ..ServeOptions::new(served)
     };
@@ -309,6 +316,7 @@ fn models(call: &Arc<ServeCall>) -> Result<Models> {
         print_note(format!("{file} has options of {}, which is not served", quote(name)));
     }
     reads.files.extend(file);
+    reads.models.extend(args.allow_adapters.clone());
     Ok(Models { served, folder, usual, reads })
 }
 

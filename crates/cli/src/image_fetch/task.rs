@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::helper_message::{Order, Report};
+use crate::helper_message::{HelperReport, Order};
 
 /// What is to be fetched.
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,4 +19,4 @@ pub struct FetchTask {
 pub type FetchOrder = Order<FetchTask>;
 
 /// A line from it: the progress is the next piece of the file, in base64.
-pub type FetchReport = Report<String>;
+pub type FetchReport = HelperReport<String>;

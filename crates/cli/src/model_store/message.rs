@@ -2,10 +2,10 @@
 
 use girih_serve::{ChangeProgress, ModelChange};
 
-use crate::helper_message::{Order, Report};
+use crate::helper_message::{HelperReport, Order};
 
 /// A line to the process that changes models.
 pub type ChangeOrder = Order<ModelChange>;
 
 /// A line from it.
-pub type ChangeReport = Report<ChangeProgress>;
+pub type ChangeReport = HelperReport<ChangeProgress>;

@@ -331,8 +331,8 @@ fn orders_of_another_form_are_answered_and_the_next_one_is_obeyed() {
     command.arg("store-worker").arg(home.path()).args(["1000", "public"]);
     let mut worker = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it is there");
     let long = "x".repeat(200_000);
-    let delete = r#"{"number": 7, "change": {"change": "delete", "model": "a"}}"#;
-    let orders = format!("{long}\n{{\"number\": 6, \"change\": \"none\"}}\n{delete}\n");
+    let delete = r#"{"number": 7, "task": {"change": "delete", "model": "a"}}"#;
+    let orders = format!("{long}\n{{\"number\": 6, \"task\": \"none\"}}\n{delete}\n");
     worker.stdin.as_ref().expect("it is piped").write_all(orders.as_bytes()).expect("it reads");
     let lines = BufReader::new(worker.stdout.take().expect("it is piped")).lines().take(3);
     let ends: Vec<Value> =

@@ -1,5 +1,6 @@
 //! Routes of girih's own.
 
+pub mod adapters;
 pub mod cache;
 
 use std::sync::Arc;
@@ -10,5 +11,5 @@ use crate::state::ServerState;
 
 /// The routes of girih's own.
 pub fn routes() -> Router<Arc<ServerState>> {
-    cache::routes()
+    cache::routes().merge(adapters::routes())
 }
