@@ -2,6 +2,7 @@
 
 use std::array;
 use std::cell::RefCell;
+use std::mem;
 use std::slice;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
+use crate::ops::adapters::{AdapterPair, products_with_a};
 use crate::ops::{
     self, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
 };
@@ -205,7 +207,7 @@ impl CpuProgram {
             kinds: &self.slots,
             slots,
             written,
-            epilogue_done: false,
+            is_fused: false,
         };
         let clocks = watch.clocks();
         // The first matmuls of the next step follow the last of this one.
@@ -270,8 +272,8 @@ struct CpuRun<'a> {
     kinds: &'a [ActivationSlot],
     slots: &'a mut [Aligned<u32>],
     written: &'a mut WrittenBlocks,
-    /// Whether the last matmuls have applied their epilogue.
-    epilogue_done: bool,
+    /// Whether the last matmuls have applied their epilogue, and have added what adapters add.
+    is_fused: bool,
 }
 
 impl CpuRun<'_> {
@@ -280,7 +282,7 @@ impl CpuRun<'_> {
         match compute.made {
             Made::Here => true,
             Made::InPassing => watch.wants(&compute.name),
-            Made::WithMatmuls => !self.epilogue_done,
+            Made::WithMatmuls => !self.is_fused,
         }
     }
 
@@ -299,8 +301,11 @@ impl CpuRun<'_> {
     /// output is watched, with the same bits.
     fn matmuls(&mut self, matmuls: &Matmuls, watch: &dyn Watch) {
         let Matmuls { x, parts, epilogue, .. } = matmuls;
-        let is_watched = parts.iter().any(|part| watch.wants(&part.name));
-        self.epilogue_done = epilogue.is_some() && !is_watched;
+        let is_watched = parts.iter().any(|part| {
+            let of_adapters = part.adapters.iter().flat_map(|adapters| &adapters.names);
+            watch.wants(&part.name) || of_adapters.into_iter().any(|name| watch.wants(name))
+        });
+        self.is_fused = !is_watched;
         if is_watched {
             parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None));
         } else {
@@ -310,18 +315,32 @@ impl CpuRun<'_> {
 
     /// Multiplies rows by some matrices. With an epilogue there is only its output.
     fn linear(&mut self, x: ValueId, parts: &[Matmul], epilogue: Option<(MatmulEpilogue, ValueId)>) {
-        let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, .. } = self;
+        let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, is_fused, .. } = self;
         let (rows, width) = (values.count(x), values.stride(x));
+        let (words, partials) = (mem::take(&mut executor.words), mem::take(&mut executor.partials));
+        let pairs = array::from_fn(|index| {
+            let adapters = parts.get(index)?.adapters.as_ref().filter(|_| *is_fused)?;
+            let [a, b] = [adapters.node.a, adapters.node.b].map(|weight| weights.experts(weight));
+            Some(AdapterPair { a, b, kinds: adapters.kinds })
+        });
+        let chosen = parts.iter().find_map(|part| Some(values.get(part.adapters.as_ref()?.node.chosen)));
+        let x_rows = (values.get(x), width);
+        let memory = (&mut *partials, &mut *words);
+        let terms = products_with_a(executor, x_rows, chosen.unwrap_or_default(), pairs, memory);
         let matmuls = array::from_fn(|index| {
             let part = parts.get(index)?;
             let x = PackedActivations { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
             let bias = part.bias.map(|bias| weights.vector(bias));
-            Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias })
+            Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias, adapters: terms[index] })
         });
         let mut outputs: [&mut [f32]; ops::MAX_MATMULS] = Default::default();
         let epilogue = match epilogue {
             None => {
-                outputs = values.outputs(array::from_fn(|index| Some(parts.get(index)?.output)));
+                outputs = values.outputs(array::from_fn(|index| {
+                    let part = parts.get(index)?;
+                    let adapters = part.adapters.as_ref().filter(|_| *is_fused);
+                    Some(adapters.map_or(part.output, |adapters| adapters.output))
+                }));
                 ops::Epilogue::Store
             }
             Some((MatmulEpilogue::Add { residual }, output)) => {
@@ -335,6 +354,7 @@ impl CpuRun<'_> {
             }
         };
         ops::linear(executor, matmuls, epilogue, outputs);
+        (executor.words, executor.partials) = (words, partials);
     }
 
     /// Packs activations for the matmuls that follow.
@@ -387,8 +407,11 @@ impl CpuRun<'_> {
             }
             CpuInstruction::Pack { x, name, .. } => (name, "pack", rows_of(*x), Amount::default()),
             CpuInstruction::Matmuls(Matmuls { x, parts, name, .. }) => {
-                let rows = rows_of(*x);
-                (name, "linear", rows, parts.iter().map(|part| part.work.amount(rows, &self.step)).sum())
+                let (rows, fused) = (rows_of(*x), self.is_fused);
+                let adapters = parts.iter().filter(|_| fused).filter_map(|part| part.adapters.as_ref());
+                let works =
+                    parts.iter().map(|part| &part.work).chain(adapters.map(|adapters| &adapters.work));
+                (name, "linear", rows, works.map(|work| work.amount(rows, &self.step)).sum())
             }
             CpuInstruction::Compute(Compute { output, work, name, op_name, .. }) => {
                 let rows = rows_of(*output);

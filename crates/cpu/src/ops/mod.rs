@@ -3,6 +3,8 @@
 #![allow(missing_docs, reason = "the formula of a kernel names its operands")]
 
 pub(crate) mod activate;
+mod adapter_terms;
+pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
 mod attend_scratch;
@@ -21,6 +23,7 @@ pub(crate) mod match_rms;
 pub(crate) mod mix_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
+mod product;
 pub(crate) mod reshape;
 pub(crate) mod rope;
 mod rotations;
