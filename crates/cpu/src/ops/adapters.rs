@@ -15,8 +15,8 @@ use girih_graph::{Graph, ValueId};
 
 use super::adapter_terms::{AdapterRows, AdapterTerms, packed_start};
 use super::executor::Executor;
-use super::linear::{MAX_MATMULS, bands_of_columns};
-use super::product::{Product, pack_rows};
+use super::linear::bands_of_columns;
+use super::product::{MAX_MATMULS, Product, pack_rows};
 use crate::activations::{ActivationKind, PackedActivations, PrecisionRule, padded};
 use crate::adapter_node::{AdapterNode, row_parts};
 use crate::bound::{BoundOp, OpScratch};
@@ -30,13 +30,13 @@ const PIECE_BANDS: usize = 4;
 
 /// The adapters of one matrix: A and B of each, and how rows are packed for them.
 #[derive(Clone, Copy)]
-pub(crate) struct AdapterPair<'a> {
+pub(crate) struct AdapterMatrices<'a> {
     pub a: &'a [PackedMatrix],
     pub b: &'a [PackedMatrix],
     pub kinds: [ActivationKind; 2],
 }
 
-impl AdapterPair<'_> {
+impl AdapterMatrices<'_> {
     /// The length of `t`.
     fn rank(&self) -> usize {
         self.b[0].columns
@@ -70,7 +70,7 @@ pub(crate) fn bind(graph: &Graph, rule: PrecisionRule, node: AdapterNode, y: Val
 fn run([x, chosen, a, b]: [ValueId; 4], kinds: [ActivationKind; 2], y: ValueId, step: &mut CpuStep<'_>) {
     let CpuStep { executor, values, weights, .. } = step;
     let (a, b) = (weights.experts(a), weights.experts(b));
-    let pair = AdapterPair { a, b, kinds };
+    let pair = AdapterMatrices { a, b, kinds };
     let width = values.stride(x);
     let (y, [x, chosen]) = values.split(y, [x, chosen]);
     let words = std::mem::take(&mut executor.words);
@@ -101,7 +101,7 @@ pub(crate) fn products_with_a<'a>(
     executor: &mut Executor<'_>,
     (x, width): (&[f32], usize),
     chosen: &[f32],
-    pairs: [Option<AdapterPair<'a>>; MAX_MATMULS],
+    pairs: [Option<AdapterMatrices<'a>>; MAX_MATMULS],
     (partials, words): (&'a mut [f32], &'a mut [u32]),
 ) -> [Option<AdapterTerms<'a>>; MAX_MATMULS] {
     let Some(first) = pairs.iter().flatten().next() else { return [None; MAX_MATMULS] };
@@ -201,7 +201,7 @@ fn pack_x(
 fn multiply<'a>(
     executor: &mut Executor<'_>,
     rows: AdapterRows<'_>,
-    pairs: [Option<AdapterPair<'_>>; MAX_MATMULS],
+    pairs: [Option<AdapterMatrices<'_>>; MAX_MATMULS],
     (packed, width): (&[u32], usize),
     mut partials: &'a mut [f32],
 ) -> [&'a [f32]; MAX_MATMULS] {
