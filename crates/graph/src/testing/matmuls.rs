@@ -6,7 +6,6 @@ use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Act, ExpertGroups, GateLimit, GateRule, RouterScore, Weighed};
-use crate::input::InputSpec;
 use crate::ops::route::Router;
 use crate::ops::{Op, OpName};
 
@@ -279,58 +278,4 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         "{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {rule:?}, {weighed:?}, {router:?}"
     );
     draft.gathered(name, y, bounds)
-}
-
-/// A matmul and what adapters add to it, of which each row chose one or none: experts whose weights are an input. A backend
-/// may compute the three nodes at once.
-pub fn adapters(seed: u64, round: Roundoff) -> Case {
-    let mut draft = CaseDraft::new(OpName::Experts, seed, round, Begin::Anywhere);
-    let (base_type, dtype) = (draft.format(), draft.in_turn(&[DType::F32, DType::BF16, DType::F16]));
-    let (inputs, outputs) = (draft.columns_of(base_type), 1 + draft.random.below(70));
-    let (count, rank) = (1 + draft.random.below(4), draft.random.of(&[1, 3, 4, 6, 8, 16, 17, 40]));
-    let (x, numbers) = draft.rows_within(1.0, "x", &[inputs]);
-    let mut factors = vec![0.0; draft.rows() * count];
-    for row in factors.chunks_exact_mut(count) {
-        let chosen = draft.random.below(count + 1);
-        if let Some(factor) = row.get_mut(chosen) {
-            *factor = draft.random.of(&[1.0, 1.0, 0.75]);
-        }
-    }
-    let (chosen, factors) = draft.input_rows(InputSpec::ADAPTERS, &[count], factors);
-    let (weight, weights) = draft.weight("weight", &[outputs, inputs], base_type);
-    let (a, of_a) = draft.weight("a", &[count, rank, inputs], dtype);
-    let (b, of_b) = draft.weight("b", &[count, outputs, rank], dtype);
-    let base = Stack { numbers: &weights, biases: None, rows: outputs, columns: inputs };
-    let a_of = Stack { numbers: &of_a, biases: None, rows: rank, columns: inputs };
-    let b_of = Stack { numbers: &of_b, biases: None, rows: outputs, columns: rank };
-    let mut bounds = Vec::new();
-    for (x, factors) in numbers.chunks_exact(inputs).zip(factors.chunks_exact(count)) {
-        let row: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
-        let mut sums = base.times(0, &row, round);
-        for (adapter, factor) in factors.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
-            let inner = a_of.times(adapter, &row, round);
-            let inner: Vec<Inexact> =
-                inner.iter().map(|(t, error)| (*t, error + round.stored * t.abs())).collect();
-            let terms = b_of.times(adapter, &inner, round);
-            for (sum, term) in sums.iter_mut().zip(terms) {
-                let term = product((f64::from(*factor), 0.0), term, round);
-                *sum = (sum.0.abs() + term.0.abs(), sum.1 + term.1);
-            }
-        }
-        // Both are stored, and their sum is rounded.
-        let bound = |(size, error): (f64, f64)| {
-            error + (round.gamma(3) + 2.0 * round.stored) * (size.abs() + error) + TINY
-        };
-        bounds.extend(sums.into_iter().map(bound));
-    }
-    let base = draft.builder.shaped("base", Op::Linear, &[x, weight], &[outputs]);
-    let op =
-        Op::Experts { used: 1, act: Act::Identity, limit: None, offset: None, weighed: Weighed::Results };
-    let change = draft.builder.shaped("change", op, &[x, chosen, a, b], &[outputs]);
-    let y = draft.builder.same("y", Op::Add, &[base, change]);
-    draft.gathered(
-        format!("{base_type} [{outputs}, {inputs}] with {count} adapters of rank {rank} in {dtype}"),
-        y,
-        bounds,
-    )
 }

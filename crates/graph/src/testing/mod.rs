@@ -29,7 +29,6 @@ pub use block::draw_block;
 pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
 pub use draft::stored_values;
-pub use matmuls::adapters;
 pub use roundoff::{GeluForm, Roundoff, U};
 pub use suite::{OpReport, Open, Report, TestedBackend, check, check_cases, error_shares, judge};
 pub use table::draw;
