@@ -241,8 +241,8 @@ fn whole_weights_are_refused_by_name() {
     let settings = |names: &[&str]| settings(json!({"modules_to_save": names}));
     for (index, (names, part)) in [
         (&["norm"][..], "replaces 'model.norm.weight' ('modules_to_save'), which requests cannot choose"),
-        (&["norm", "lm_head"], "has no tensor of 'lm_head', which 'modules_to_save' names"),
-        (&["orm"], "is no matrix of a low-rank adapter"),
+        (&["norm", "lm_head"][..], "has no tensor of 'lm_head', which 'modules_to_save' names"),
+        (&["orm"][..], "is no matrix of a low-rank adapter"),
     ]
     .into_iter()
     .enumerate()
