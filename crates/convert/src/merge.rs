@@ -15,7 +15,7 @@ use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
 /// The bytes of a tensor that are copied at once.
 const COPIED: usize = 16 << 20;
 
-/// Writes the folder `out`: `model` with what `adapter` adds to its weights, each in the format that it has.
+/// Writes the folder `out`: `model` with what `adapter` adds to its weights or has in their place, each in the format that it has.
 ///
 /// # Errors
 /// When `out` already exists; when the model or the adapter is a GGUF; when a changed weight is stored in blocks or is not finite afterwards;
@@ -33,8 +33,21 @@ pub fn merge(
         return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
     }
     let tensors = container.tensors();
-    for name in changes.keys() {
-        let dtype = tensors[*name].dtype;
+    for name in adapter.replaced() {
+        let is_table = model.facts.head.is_some_and(|head| head.tied)
+            && model.weights.stored("embed.table").is_some_and(|(table, _)| table == name);
+        let why = match tensors.get(name) {
+            None => "which the model does not have",
+            Some(_) if is_table => "which is also the model's head; PEFT would change one of the two",
+            Some(_) => continue,
+        };
+        return Err(Error::with_kind(
+            ErrorKind::Refused,
+            format!("the adapter replaces {} ('modules_to_save'), {why}", quote(name)),
+        ));
+    }
+    for name in changes.keys().copied().chain(adapter.replaced()) {
+        let dtype = tensors[name].dtype;
         if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
             let sentence =
                 format!("tensor {} is stored as {dtype}; merge the model's float weights", quote(name));
@@ -61,15 +74,22 @@ pub fn merge(
     let total = ordered.iter().map(|(_, info)| info.shape.elements() as u64).sum();
     let (mut done, mut report) = (0, ConvertReport { weights: path.clone(), ..ConvertReport::default() });
     for (name, info) in ordered {
-        let mut note = None;
-        match changes.get(name.as_str()) {
-            None => copy(model, &mut writer, name, info)?,
-            Some(change) => {
-                let merged = merged(container, info, change).map_err(|error| error.of(quote(name)))?;
-                writer.append(name, &merged)?;
-                note = Some("with the adapter".to_owned());
+        let merged = match changes.get(name.as_str()) {
+            Some(change) => merged(container, info, change).map(Some),
+            None => adapter
+                .replacement(name, &info.shape)
+                .and_then(|values| values.map(|values| packed(info, values)).transpose()),
+        };
+        let note = match merged.map_err(|error| error.of(quote(name)))? {
+            None => {
+                copy(model, &mut writer, name, info)?;
+                None
             }
-        }
+            Some(merged) => {
+                writer.append(name, &merged)?;
+                Some("with the adapter".to_owned())
+            }
+        };
         done += info.shape.elements() as u64;
         progress(ConvertProgress { tensor: name, done, total });
         let (name, shape, dtype) = (name.clone(), info.shape, info.dtype);
@@ -89,6 +109,12 @@ fn merged(container: &Container, info: &TensorInfo, change: &TensorChange<'_>) -
     let mut values = vec![0.0; info.shape.elements()];
     View::new(info.dtype, rows, columns, &bytes)?.unpack_rows(0..rows, &mut values);
     change.add_to(&info.shape, &mut values)?;
+    packed(info, values)
+}
+
+/// The bytes of a tensor with these values.
+fn packed(info: &TensorInfo, mut values: Vec<f32>) -> Result<Vec<u8>> {
+    let (rows, columns) = (info.shape.rows(), info.shape.columns());
     let packed = info.dtype.pack_matrix(rows, columns, &values)?;
     View::new(info.dtype, rows, columns, &packed)?.unpack_rows(0..rows, &mut values);
     match values.iter().all(|value| value.is_finite()) {

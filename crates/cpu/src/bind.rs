@@ -3,11 +3,12 @@
 use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Temperature, ValueId, Xielu};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
+use crate::adapter_node::AdapterNode;
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, concat, delta_rule, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
+    RopeParams, activate, adapters, add, attend, concat, delta_rule, embed, experts, gate, gate_heads,
+    gather, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
     scale_columns, select_keys, short_conv, softcap, sparsify, splice, ssm_scan, temper, xielu,
 };
 use crate::state;
@@ -100,6 +101,9 @@ impl<'a> Binder<'a> {
                 down_bias,
             } => {
                 self.check_precision(up)?;
+                if let Some(adapters) = AdapterNode::of(graph, node) {
+                    return Ok(Bound::Op(adapters::bind(graph, self.rule, adapters, y)));
+                }
                 let matrices = experts::ExpertMatrices { gate, up, down };
                 let biases = [gate_bias, up_bias, down_bias];
                 let rule = GateRule { act, limit, offset };

@@ -2,26 +2,68 @@
 //! the instruction that reads them. `lower` builds the instructions. A fused instruction
 //! yields the same bits as its nodes one by one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use girih_graph::{GateRule, Graph, Node, Op, Role, ValueId};
 
 use crate::activations::{ActivationKind, PrecisionRule};
+use crate::adapter_node::AdapterNode;
 use crate::instruction::{ActivationSlot, MatmulEpilogue};
 use crate::ops;
 use crate::step_values::{StepBuffer, ValueLocation, ValueStore};
 
-/// The graph with all matmuls of one value moved directly after the first of them. They
-/// read only that value and weights, so they can run there.
+/// What adapters add to a matmul.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdaptedMatmul<'a> {
+    pub operands: AdapterNode,
+    /// The node that computes it, and the sum of both.
+    pub change: &'a Node,
+    pub sum: &'a Node,
+}
+
+impl AdaptedMatmul<'_> {
+    /// What adapters add to a matmul of `graph`, if nothing else reads the matmul or what they add.
+    fn of<'a>(graph: &'a Graph, matmul: &Node) -> Option<AdaptedMatmul<'a>> {
+        let sum = only_reader(graph, matmul.output).filter(|sum| sum.op == Op::Add)?;
+        let added = *sum.inputs.iter().find(|id| **id != matmul.output)?;
+        let change = graph.nodes.iter().find(|node| node.output == added)?;
+        let operands = AdapterNode::of(graph, change).filter(|node| node.x == matmul.inputs[0])?;
+        only_reader(graph, added)?;
+        Some(AdaptedMatmul { operands, change, sum })
+    }
+}
+
+/// The only node that reads a scratch value; `None` if there are several.
+fn only_reader(graph: &Graph, value: ValueId) -> Option<&Node> {
+    let mut readers = graph.nodes.iter().filter(|node| node.inputs.contains(&value));
+    let reader = readers.next().filter(|_| graph.value(value).role == Role::Scratch);
+    reader.filter(|_| readers.next().is_none())
+}
+
+/// The graph with all matmuls of one value moved directly after the first of them, and behind them what adapters add to them.
+/// These read only that value, weights, and which adapters rows chose, so they can run there: output rows of that are
+/// gathered first of all.
 pub(crate) fn grouped(graph: &Graph) -> Graph {
     let mut matmuls: HashMap<ValueId, Vec<Node>> = HashMap::new();
+    let is_of_input = |node: &Node| node.op == Op::Gather && graph.value(node.inputs[0]).role == Role::Input;
+    let mut moved: HashSet<ValueId> =
+        graph.nodes.iter().filter(|node| is_of_input(node)).map(|node| node.output).collect();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
         matmuls.entry(node.inputs[0]).or_default().push(node.clone());
     }
-    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    let mut nodes: Vec<Node> = graph.nodes.iter().filter(|node| is_of_input(node)).cloned().collect();
     for node in &graph.nodes {
         match node.op {
-            Op::Linear => nodes.extend(matmuls.remove(&node.inputs[0]).unwrap_or_default()),
+            Op::Linear => {
+                let matmuls = matmuls.remove(&node.inputs[0]).unwrap_or_default();
+                let adapted = matmuls.iter().filter_map(|matmul| AdaptedMatmul::of(graph, matmul));
+                let adapted: Vec<AdaptedMatmul<'_>> = adapted.collect();
+                let changes = adapted.iter().map(|adapted| adapted.change);
+                let of_adapters = changes.chain(adapted.iter().map(|adapted| adapted.sum));
+                moved.extend(of_adapters.clone().map(|node| node.output));
+                nodes.extend(matmuls.iter().chain(of_adapters).cloned());
+            }
+            _ if moved.contains(&node.output) => {}
             _ => nodes.push(node.clone()),
         }
     }
@@ -102,35 +144,62 @@ impl Fusion<'_> {
         a != b || range_a.end <= range_b.start || range_b.end <= range_a.start
     }
 
-    /// The only node that reads a scratch value; `None` if there are several.
-    fn reader(&self, value: ValueId) -> Option<&Node> {
-        let mut readers = self.graph.nodes.iter().filter(|node| node.inputs.contains(&value));
-        let reader = readers.next().filter(|_| self.graph.value(value).role == Role::Scratch);
-        reader.filter(|_| readers.next().is_none())
+    /// What adapters add to each of the `count` matmuls from node `index` on, if the matmuls can add it to their sums: the
+    /// matrices have one format and rank, and their nodes follow, first what they add and then the sums.
+    ///
+    /// The sums are then written while the matmuls run, earlier than the plan assumes. Only what these nodes read can
+    /// overlap them: the matmuls' input, of which the products with A are known by then, and values that are not computed.
+    pub fn adapters(&self, index: usize, count: usize) -> Vec<Option<AdaptedMatmul<'_>>> {
+        let (matmuls, after) = self.graph.nodes[index..].split_at(count);
+        let of = |matmul: &Node| match matmul.op {
+            Op::Linear => AdaptedMatmul::of(self.graph, matmul),
+            _ => None,
+        };
+        let found: Vec<_> = matmuls.iter().map(of).collect();
+        let all = || found.iter().flatten();
+        let follow = all().map(|adapted| adapted.change).chain(all().map(|adapted| adapted.sum));
+        let format = |adapted: &AdaptedMatmul<'_>| {
+            let [a, b] = [adapted.operands.a, adapted.operands.b].map(|weight| self.graph.value(weight));
+            (adapted.operands.chosen, a.dtype, a.shape, b.dtype)
+        };
+        let fits = follow.clone().count() <= after.len()
+            && follow.zip(after).all(|(node, next)| node.output == next.output)
+            && all().all(|adapted| Some(format(adapted)) == all().next().map(format));
+        if fits { found } else { vec![None; count] }
     }
 
-    /// The next node, if the `count` matmuls from node `index` on can apply it to
+    /// The results of the `count` matmuls from node `index` on, with what adapters add, and the index of the node behind them.
+    fn results(&self, index: usize, count: usize) -> (Vec<ValueId>, usize) {
+        let (adapters, nodes) = (self.adapters(index, count), &self.graph.nodes[index..index + count]);
+        let result = |(node, adapted): (&Node, &Option<AdaptedMatmul<'_>>)| {
+            adapted.map_or(node.output, |adapted| adapted.sum.output)
+        };
+        let results = nodes.iter().zip(&adapters).map(result).collect();
+        (results, index + count + 2 * adapters.iter().flatten().count())
+    }
+
+    /// The node behind the `count` matmuls from node `index` on, by its index, if they can apply it to
     /// their sums: an add of a residual, or a gate.
     ///
     /// Its result is then written while the matmuls run, earlier than the plan
     /// assumes. Only the matmuls' input can overlap it, and that is packed already.
-    pub fn epilogue(&self, index: usize, count: usize) -> Option<MatmulEpilogue> {
-        let nodes = &self.graph.nodes[index..index + count];
-        let next = self.graph.nodes.get(index + count)?;
-        let only_reader = nodes.iter().all(|node| self.reader(node.output) == Some(next));
-        match (next.op, nodes) {
-            (Op::Add, [matmul]) if only_reader => {
-                let residual = *next.inputs.iter().find(|&&id| id != matmul.output)?;
-                Some(MatmulEpilogue::Add { residual })
+    pub fn epilogue(&self, index: usize, count: usize) -> Option<(MatmulEpilogue, usize)> {
+        let (results, end) = self.results(index, count);
+        let next = self.graph.nodes.get(end)?;
+        let only_reader = results.iter().all(|value| only_reader(self.graph, *value) == Some(next));
+        let epilogue = match (next.op, &results[..]) {
+            (Op::Add, [result]) if only_reader => {
+                let residual = *next.inputs.iter().find(|id| *id != result)?;
+                MatmulEpilogue::Add { residual }
             }
-            (Op::Gate { act, limit, offset }, [gate, up])
-                if only_reader && next.inputs == [gate.output, up.output] =>
-            {
-                let rule = GateRule { act, limit, offset };
-                (self.slot(gate) == self.slot(up)).then_some(MatmulEpilogue::Gate { rule })
+            (Op::Gate { act, limit, offset }, [_, _]) if only_reader && next.inputs == results => {
+                let nodes = &self.graph.nodes[index..];
+                (self.slot(&nodes[0]) == self.slot(&nodes[1])).then_some(())?;
+                MatmulEpilogue::Gate { rule: GateRule { act, limit, offset } }
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some((epilogue, end))
     }
 
     /// The slot into which the value of node `index` can be packed while it is computed,

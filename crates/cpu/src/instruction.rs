@@ -4,6 +4,7 @@ use girih_graph::{GateRule, ValueId};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
+use crate::adapter_node::AdapterNode;
 use crate::amount::InstructionWork;
 use crate::bound::{BoundOp, PackSource};
 use crate::state::KvStore;
@@ -76,6 +77,22 @@ pub(crate) struct Matmul {
     pub name: String,
     /// The output's shape at the program's key.
     pub shape: Shape,
+    /// What adapters add to it; not applied if one of `parts` is watched.
+    pub adapters: Option<MatmulAdapters>,
+}
+
+/// What adapters add to a matmul.
+#[derive(Debug)]
+pub(crate) struct MatmulAdapters {
+    /// The node that computes it.
+    pub node: AdapterNode,
+    /// How rows are packed for A and for B.
+    pub kinds: [ActivationKind; 2],
+    /// The sum of both.
+    pub output: ValueId,
+    /// The names of what is added and of the sum, for watches.
+    pub names: [String; 2],
+    pub work: Box<InstructionWork>,
 }
 
 /// How a value is computed.

@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod activations;
+mod adapter_node;
 pub mod affinity;
 mod amount;
 mod backend;

@@ -14,9 +14,9 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::amount::InstructionWork;
 use crate::bind::{Binder, Bound};
 use crate::bound::{BoundOp, PackSource};
-use crate::fuse::{Fusion, grouped, joined_name};
+use crate::fuse::{AdaptedMatmul, Fusion, grouped, joined_name};
 use crate::instruction::{
-    ActivationSlot, Compute, CpuInstruction, Made, Matmul, Matmuls, StateWrite, StateWrites,
+    ActivationSlot, Compute, CpuInstruction, Made, Matmul, MatmulAdapters, Matmuls, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
 use crate::ops::linear::BoundMatmul;
@@ -118,7 +118,8 @@ pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) ->
     let mut packed: Vec<Option<ValueId>> = vec![None; slots.len()];
     let fusion = Fusion { graph, stores: stores(graph, weights)?, rule, slots: &slots };
     let mut instructions = Vec::with_capacity(graph.nodes.len());
-    let (mut index, mut fused) = (0, None);
+    // The nodes that the last matmuls compute as well.
+    let (mut index, mut fused) = (0, 0..0);
     while let Some(first) = bound.next() {
         let count = fusion.run_length(index);
         let nodes = &graph.nodes[index..index + count];
@@ -136,8 +137,9 @@ pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) ->
                     Bound::Op(_) | Bound::Write => unreachable!("only matmuls are joined to a matmul"),
                 });
                 let bound = iter::once(first).chain(others).collect();
-                fused = fusion.epilogue(index, count).map(|_| index + count);
-                instructions.push(CpuInstruction::Matmuls(matmuls(&fusion, index, bound)));
+                let (matmuls, end) = matmuls(&fusion, index, bound);
+                fused = index + count..end;
+                instructions.push(CpuInstruction::Matmuls(matmuls));
             }
             Bound::Write => {
                 bound.by_ref().take(count - 1).for_each(drop);
@@ -146,8 +148,9 @@ pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) ->
             Bound::Op(op) => {
                 let node = &nodes[0];
                 instructions.extend(step_writes(graph, node).map(CpuInstruction::Write));
-                let packed_into = if fused == Some(index) { None } else { fusion.packed_into(index) };
-                let made = match fused == Some(index) {
+                let is_fused = fused.contains(&index);
+                let packed_into = if is_fused { None } else { fusion.packed_into(index) };
+                let made = match is_fused {
                     true => Made::WithMatmuls,
                     false if packed_into.is_some() => Made::InPassing,
                     false => Made::Here,
@@ -205,14 +208,20 @@ fn stores(graph: &Graph, weights: &CpuWeights) -> Result<Vec<ValueStore>, Error>
     Ok(stores)
 }
 
-/// The matmuls of one value from node `index` on; [`Fusion`] decides which these are.
-fn matmuls(fusion: &Fusion<'_>, index: usize, bound: Vec<BoundMatmul>) -> Matmuls {
-    let (graph, end) = (fusion.graph, index + bound.len());
-    let nodes = &graph.nodes[index..end];
-    let epilogue = fusion.epilogue(index, bound.len());
-    let epilogue = epilogue.map(|epilogue| (epilogue, graph.nodes[end].output));
-    let name = joined_name(&names(graph, &graph.nodes[index..end + usize::from(epilogue.is_some())]));
-    let part = |(node, bound): (&Node, BoundMatmul)| {
+/// The matmuls of one value from node `index` on, and the index of the node behind those that they compute; [`Fusion`]
+/// decides which these are.
+fn matmuls(fusion: &Fusion<'_>, index: usize, bound: Vec<BoundMatmul>) -> (Matmuls, usize) {
+    let (graph, count) = (fusion.graph, bound.len());
+    let nodes = &graph.nodes[index..index + count];
+    let adapters = fusion.adapters(index, count);
+    let (epilogue, end) = match fusion.epilogue(index, count) {
+        Some((epilogue, at)) => (Some((epilogue, graph.nodes[at].output)), at + 1),
+        None => (None, index + count + 2 * adapters.iter().flatten().count()),
+    };
+    let mut named = names(graph, nodes);
+    named.extend(epilogue.map(|(_, output)| &*graph.value(output).name));
+    let name = joined_name(&named);
+    let part = |((node, bound), adapted): ((&Node, BoundMatmul), Option<AdaptedMatmul<'_>>)| {
         let BoundMatmul { weight, bias, kind, local: _ } = bound;
         let (output, value) = (node.output, graph.value(node.output));
         let slot = fusion.slots.iter().position(|slot| slot.kind == kind);
@@ -224,9 +233,24 @@ fn matmuls(fusion: &Fusion<'_>, index: usize, bound: Vec<BoundMatmul>) -> Matmul
             work: work(graph, node),
             name: value.name.clone(),
             shape: value.shape,
+            adapters: adapted.map(|adapted| matmul_adapters(fusion, adapted)),
         }
     };
-    Matmuls { x: nodes[0].inputs[0], parts: nodes.iter().zip(bound).map(part).collect(), epilogue, name }
+    let parts = nodes.iter().zip(bound).zip(adapters).map(part).collect();
+    (Matmuls { x: nodes[0].inputs[0], parts, epilogue, name }, end)
+}
+
+/// What adapters add to a matmul.
+fn matmul_adapters(fusion: &Fusion<'_>, adapted: AdaptedMatmul<'_>) -> MatmulAdapters {
+    let AdaptedMatmul { operands, change, sum } = adapted;
+    let kind = |weight| ActivationKind::of_weight(fusion.graph, weight, fusion.rule);
+    MatmulAdapters {
+        node: operands,
+        kinds: [operands.a, operands.b].map(kind),
+        output: sum.output,
+        names: [change, sum].map(|node| fusion.graph.value(node.output).name.clone()),
+        work: work(fusion.graph, change),
+    }
 }
 
 /// The `count` writes from node `index` on.

@@ -194,21 +194,23 @@ impl ThreadPool {
         self.cuts(locals, cuts, body);
     }
 
-    /// As [`ThreadPool::tiles`], with pieces that have the rows of one group each; a group ends where the next
-    /// one begins.
+    /// As [`ThreadPool::tiles_of`], with pieces that have the rows of one group each; a group ends where the next
+    /// one begins. Outputs without rows have no groups.
     ///
     /// # Panics
-    /// As [`ThreadPool::tiles`], and if the `ends` of the groups are not ascending or exceed the output.
-    pub fn tiles_of_groups<T: Send, L: Send>(
+    /// As [`ThreadPool::tiles`], and if the `ends` of the groups are not ascending or exceed an output.
+    pub fn tiles_of_groups<T: Send, L: Send, const N: usize>(
         &self,
         locals: &mut [L],
         ends: &[u32],
-        output: &mut [T],
-        grid: Grid,
-        body: impl Fn(&mut OutputTile<'_, T>, &mut L) + Sync,
+        outputs: [(&mut [T], Grid); N],
+        body: impl Fn(usize, &mut OutputTile<'_, T>, &mut L) + Sync,
     ) {
-        let cuts = [CutOutput::new(output, grid, RowCuts::Groups(ends))];
-        self.cuts(locals, cuts, |_, tile, local| body(tile, local));
+        let cuts = outputs.map(|(output, grid)| {
+            let ends = if output.is_empty() { &[] } else { ends };
+            CutOutput::new(output, grid, RowCuts::Groups(ends))
+        });
+        self.cuts(locals, cuts, body);
     }
 
     /// As [`ThreadPool::tiles_of_groups`], where a piece also writes columns of the same group's rows of another
@@ -416,14 +418,14 @@ mod tests {
             for ends in [&[1, 2, 9, 10][..], &[10], &[3]] {
                 let before = output.clone();
                 let grid = Grid { width: 7, row_step: 1, column_step: 3 };
-                pool.tiles_of_groups(&mut vec![(); threads], ends, &mut output, grid, |tile, ()| {
+                pool.tiles_of_groups(&mut vec![(); threads], ends, [(&mut output, grid)], |_, tile, ()| {
                     assert!(ends.contains(&(tile.rows().end as u32)), "{:?}", tile.rows());
                     for row in tile.rows() {
                         tile.row(row).iter_mut().for_each(|value| *value += 1);
                     }
                 });
                 let all = Grid { width: 7, row_step: 1, column_step: 7 };
-                pool.tiles_of_groups(&mut vec![(); threads], ends, &mut output, all, |tile, ()| {
+                pool.tiles_of_groups(&mut vec![(); threads], ends, [(&mut output, all)], |_, tile, ()| {
                     assert_eq!(tile.whole().len(), tile.rows().len() * 7);
                     tile.whole().iter_mut().for_each(|value| *value += 1);
                 });
@@ -438,7 +440,7 @@ mod tests {
     #[should_panic(expected = "groups end at [2, 2] of 3 rows")]
     fn empty_groups_are_no_groups() {
         let (pool, grid) = (ThreadPool::new(1).unwrap(), Grid { width: 1, row_step: 1, column_step: 1 });
-        pool.tiles_of_groups(&mut [()], &[2, 2], &mut [0; 3], grid, |_, ()| {});
+        pool.tiles_of_groups(&mut [()], &[2, 2], [(&mut [0; 3], grid)], |_, _, ()| {});
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::array;
 use std::cell::RefCell;
+use std::mem;
 use std::slice;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
+use crate::ops::adapter_terms::AheadOfA;
+use crate::ops::adapters::{AdapterMatrices, products_with_a};
 use crate::ops::{
     self, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
 };
@@ -205,7 +208,7 @@ impl CpuProgram {
             kinds: &self.slots,
             slots,
             written,
-            epilogue_done: false,
+            is_fused: false,
         };
         let clocks = watch.clocks();
         // The first matmuls of the next step follow the last of this one.
@@ -217,8 +220,9 @@ impl CpuProgram {
                 CpuInstruction::Write(writes) => run.write(writes),
                 CpuInstruction::Pack { source, x, slot, .. } => run.pack(*source, *x, *slot),
                 CpuInstruction::Matmuls(matmuls) => {
-                    following.next().inspect(|next| run.prefetch(next));
-                    run.matmuls(matmuls, watch);
+                    let next = following.next();
+                    next.inspect(|next| run.prefetch(next));
+                    run.matmuls(matmuls, next, watch);
                 }
                 CpuInstruction::Compute(compute) if run.is_due(compute, watch) => {
                     (compute.op.run)(&mut run.step);
@@ -270,8 +274,8 @@ struct CpuRun<'a> {
     kinds: &'a [ActivationSlot],
     slots: &'a mut [Aligned<u32>],
     written: &'a mut WrittenBlocks,
-    /// Whether the last matmuls have applied their epilogue.
-    epilogue_done: bool,
+    /// Whether the last matmuls have applied their epilogue, and have added what adapters add.
+    is_fused: bool,
 }
 
 impl CpuRun<'_> {
@@ -280,7 +284,7 @@ impl CpuRun<'_> {
         match compute.made {
             Made::Here => true,
             Made::InPassing => watch.wants(&compute.name),
-            Made::WithMatmuls => !self.epilogue_done,
+            Made::WithMatmuls => !self.is_fused,
         }
     }
 
@@ -297,31 +301,62 @@ impl CpuRun<'_> {
 
     /// Multiplies rows by all matrices in one task, or by one after another if an
     /// output is watched, with the same bits.
-    fn matmuls(&mut self, matmuls: &Matmuls, watch: &dyn Watch) {
+    fn matmuls(&mut self, matmuls: &Matmuls, next: Option<&Matmuls>, watch: &dyn Watch) {
         let Matmuls { x, parts, epilogue, .. } = matmuls;
-        let is_watched = parts.iter().any(|part| watch.wants(&part.name));
-        self.epilogue_done = epilogue.is_some() && !is_watched;
+        let is_watched = parts.iter().any(|part| {
+            let of_adapters = part.adapters.iter().flat_map(|adapters| &adapters.names);
+            watch.wants(&part.name) || of_adapters.into_iter().any(|name| watch.wants(name))
+        });
+        self.is_fused = !is_watched;
         if is_watched {
-            parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None));
+            parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None, None));
         } else {
-            self.linear(*x, parts, *epilogue);
+            self.linear(*x, parts, *epilogue, next);
         }
     }
 
-    /// Multiplies rows by some matrices. With an epilogue there is only its output.
-    fn linear(&mut self, x: ValueId, parts: &[Matmul], epilogue: Option<(MatmulEpilogue, ValueId)>) {
-        let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, .. } = self;
+    /// Multiplies rows by some matrices, before those of `next`. With an epilogue there is only its output.
+    fn linear(
+        &mut self,
+        x: ValueId,
+        parts: &[Matmul],
+        epilogue: Option<(MatmulEpilogue, ValueId)>,
+        next: Option<&Matmuls>,
+    ) {
+        let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, is_fused, .. } = self;
         let (rows, width) = (values.count(x), values.stride(x));
+        let (words, partials) = (mem::take(&mut executor.words), mem::take(&mut executor.partials));
+        let pairs = array::from_fn(|index| {
+            let adapters = parts.get(index)?.adapters.as_ref().filter(|_| *is_fused)?;
+            let [a, b] = [adapters.node.a, adapters.node.b].map(|weight| weights.experts(weight));
+            Some(AdapterMatrices { a, b, kinds: adapters.kinds })
+        });
+        let chosen = parts.iter().find_map(|part| Some(values.get(part.adapters.as_ref()?.node.chosen)));
+        let x_rows = (values.get(x), width);
+        let memory = (&mut *partials, &mut *words);
+        let terms = products_with_a(executor, x_rows, chosen.unwrap_or_default(), pairs, memory);
+        let adapters = terms.iter().flatten().next().map(|terms| terms.rows.adapters);
+        let a_of_next = array::from_fn(|index| {
+            let node = next?.parts.get(index)?.adapters.as_ref()?.node;
+            Some(weights.experts(node.a))
+        });
+        // A step of one row waits for memory, and many rows read the same matrices.
+        let is_ahead = (2..=NARROW).contains(&rows);
+        let ahead = adapters.filter(|_| is_ahead).map(|adapters| AheadOfA { a: a_of_next, adapters });
         let matmuls = array::from_fn(|index| {
             let part = parts.get(index)?;
             let x = PackedActivations { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
             let bias = part.bias.map(|bias| weights.vector(bias));
-            Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias })
+            Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias, adapters: terms[index] })
         });
         let mut outputs: [&mut [f32]; ops::MAX_MATMULS] = Default::default();
         let epilogue = match epilogue {
             None => {
-                outputs = values.outputs(array::from_fn(|index| Some(parts.get(index)?.output)));
+                outputs = values.outputs(array::from_fn(|index| {
+                    let part = parts.get(index)?;
+                    let adapters = part.adapters.as_ref().filter(|_| *is_fused);
+                    Some(adapters.map_or(part.output, |adapters| adapters.output))
+                }));
                 ops::Epilogue::Store
             }
             Some((MatmulEpilogue::Add { residual }, output)) => {
@@ -334,7 +369,8 @@ impl CpuRun<'_> {
                 ops::Epilogue::Gate { rule, weights: None }
             }
         };
-        ops::linear(executor, matmuls, epilogue, outputs);
+        ops::linear(executor, matmuls, epilogue, outputs, ahead);
+        (executor.words, executor.partials) = (words, partials);
     }
 
     /// Packs activations for the matmuls that follow.
@@ -387,8 +423,11 @@ impl CpuRun<'_> {
             }
             CpuInstruction::Pack { x, name, .. } => (name, "pack", rows_of(*x), Amount::default()),
             CpuInstruction::Matmuls(Matmuls { x, parts, name, .. }) => {
-                let rows = rows_of(*x);
-                (name, "linear", rows, parts.iter().map(|part| part.work.amount(rows, &self.step)).sum())
+                let (rows, fused) = (rows_of(*x), self.is_fused);
+                let adapters = parts.iter().filter(|_| fused).filter_map(|part| part.adapters.as_ref());
+                let works =
+                    parts.iter().map(|part| &part.work).chain(adapters.map(|adapters| &adapters.work));
+                (name, "linear", rows, works.map(|work| work.amount(rows, &self.step)).sum())
             }
             CpuInstruction::Compute(Compute { output, work, name, op_name, .. }) => {
                 let rows = rows_of(*output);

@@ -8,6 +8,7 @@ use girih_graph::store::Store;
 use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
+use crate::adapter_node::{is_of_b, row_parts};
 use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup, bands,
@@ -85,9 +86,9 @@ impl CpuWeights {
     /// The bytes that the weights of `graph` take, without those that stay in their file.
     pub(crate) fn plan(graph: &Graph, in_file: &TablesInFile) -> u64 {
         let vectors = of_form(graph, |form| form == WeightForm::Vector);
-        let vectors = vectors.map(|value| Aligned::<f32>::bytes(value.shape.elements()));
-        let packed = of_form(graph, WeightForm::is_packed).filter(|value| !in_file.has(value));
-        let matrices = MatrixRange::of_all(packed);
+        let vectors = vectors.map(|(_, value)| Aligned::<f32>::bytes(value.shape.elements()));
+        let packed = of_form(graph, WeightForm::is_packed).filter(|(_, value)| !in_file.has(value));
+        let matrices = MatrixRange::of_all(packed.map(|(id, value)| (value, PackedShape::of(graph, id))));
         let matrices = matrices.map_or(u64::MAX, |ranges| Aligned::<u8>::bytes(MatrixRange::end(&ranges)));
         vectors.fold(matrices, u64::saturating_add)
     }
@@ -138,14 +139,14 @@ impl CpuWeights {
     ) -> Result<CpuWeights, Error> {
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
         let unmapped = of_form(graph, WeightForm::is_packed)
-            .filter(|value| mapped(value).is_none() && !in_file.has(value));
-        let ranges = MatrixRange::of_all(unmapped)?;
+            .filter(|(_, value)| mapped(value).is_none() && !in_file.has(value));
+        let ranges = MatrixRange::of_all(unmapped.map(|(id, value)| (value, PackedShape::of(graph, id))))?;
         let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
-        fill_all(&ranges, &mut memory, pool, &|value, band, stored, packed| match kept
+        fill_all(&ranges, &mut memory, pool, &|(value, shape), band, stored, packed| match kept
             .filter(|kept| kept.contains(&value.name))
         {
             Some(kept) => kept.read(&value.name, band, packed),
-            None => read_and_pack(value, source, band, stored, packed),
+            None => read_and_pack((value, shape), source, band, stored, packed),
         })?;
         let memory = BytesOwner::Memory(Arc::new(memory));
         let mut filled = ranges.into_iter().map(|matrix| SharedBytes::part(memory.clone(), matrix.range));
@@ -159,11 +160,12 @@ impl CpuWeights {
                 },
                 Some(WeightForm::Matrix) => {
                     let bytes = mapped(value).unwrap_or_else(&mut next);
-                    LoadedWeight::Matrix(PackedMatrix::new(value, bytes)?)
+                    LoadedWeight::Matrix(PackedMatrix::new(value, PackedShape::of(graph, id), bytes)?)
                 }
                 Some(WeightForm::Matrices) => {
                     let bytes = mapped(value).unwrap_or_else(&mut next);
-                    LoadedWeight::Matrices { each: PackedMatrix::of_each(value, &bytes)?, bytes }
+                    let each = PackedMatrix::of_each(value, PackedShape::of(graph, id), &bytes)?;
+                    LoadedWeight::Matrices { each, bytes }
                 }
                 Some(WeightForm::Vector) => {
                     LoadedWeight::Vector { numbers: vector(value, source)?, columns: value.shape.columns() }
@@ -198,7 +200,7 @@ impl CpuWeights {
             LoadedWeight::Vector { columns, .. } => (columns * size_of::<f32>()) as u64,
             LoadedWeight::InFile(table) => table.row_bytes() as u64,
             packed => {
-                let rows: usize = packed.matrices().iter().map(|matrix| matrix.rows).sum();
+                let rows: usize = packed.matrices().iter().map(|matrix| matrix.rows / matrix.row_parts).sum();
                 self.bytes(index) / rows.max(1) as u64
             }
         }
@@ -261,7 +263,10 @@ impl CpuWeights {
             LoadedWeight::Matrices { each, .. } => each,
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
         }) {
-            matrix.prefetch = choice;
+            matrix.prefetch = match matrix.is_prefetched {
+                true => PrefetchChoice::both(PrefetchDistance::NONE),
+                false => choice,
+            };
         }
     }
 
@@ -321,12 +326,41 @@ fn wrong_weights() -> ! {
 }
 
 /// Fills a band of zeros of a weight; the vector is a buffer for its stored bytes.
-type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+type FillBand<'a> =
+    dyn Fn((&Value, PackedShape), usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+
+/// The matrices of a weight as they are packed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedShape {
+    /// The number of matrices.
+    experts: usize,
+    /// The rows and columns of each, which are parts of the weight's rows.
+    rows: usize,
+    columns: usize,
+    /// The number of parts of each of the weight's rows.
+    row_parts: usize,
+    /// Whether bands are prefetched before a kernel reads them: those of B of adapters.
+    is_prefetched: bool,
+}
+
+impl PackedShape {
+    /// The shape of a weight of the graph.
+    fn of(graph: &Graph, weight: ValueId) -> PackedShape {
+        let (shape, row_parts) = (graph.value(weight).shape, row_parts(graph, weight));
+        let (experts, rows) = match *shape.extents() {
+            [experts, rows, _] => (experts.max(1), rows),
+            _ => (1, shape.rows()),
+        };
+        let columns = shape.columns() / row_parts;
+        let is_prefetched = is_of_b(graph, weight);
+        PackedShape { experts, rows: rows * row_parts, columns, row_parts, is_prefetched }
+    }
+}
 
 /// The weights of `graph` that it uses in such a form.
-fn of_form(graph: &Graph, is_it: fn(WeightForm) -> bool) -> impl Iterator<Item = &Value> {
+fn of_form(graph: &Graph, is_it: fn(WeightForm) -> bool) -> impl Iterator<Item = (ValueId, &Value)> {
     let of_form = move |(id, _): &(ValueId, _)| WeightForm::in_graph(graph, *id).is_some_and(is_it);
-    graph.weights().filter(of_form).map(|(_, value)| value)
+    graph.weights().filter(of_form)
 }
 
 /// The range of a matrix in the memory that holds all matrices. In one memory nearly all of it is in
@@ -334,20 +368,23 @@ fn of_form(graph: &Graph, is_it: fn(WeightForm) -> bool) -> impl Iterator<Item =
 /// (small matrices, such as those of keys, entirely).
 struct MatrixRange<'a> {
     value: &'a Value,
+    shape: PackedShape,
     range: Range<usize>,
     band_bytes: usize,
 }
 
 impl MatrixRange<'_> {
     /// Places one matrix after another, each at the start of a cache line.
-    fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<MatrixRange<'a>>, Error> {
+    fn of_all<'a>(
+        matrices: impl Iterator<Item = (&'a Value, PackedShape)>,
+    ) -> Result<Vec<MatrixRange<'a>>, Error> {
         let mut end = 0;
-        let range = |value: &'a Value| {
-            let (band_bytes, all) = PackedMatrix::sizes(value)?;
+        let range = |(value, shape): (&'a Value, PackedShape)| {
+            let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
             let next = all.checked_next_multiple_of(LINE).and_then(|all| all.checked_add(end));
             let start = end;
             end = next.ok_or_else(|| too_large(value))?;
-            Ok(MatrixRange { value, range: start..start + all, band_bytes })
+            Ok(MatrixRange { value, shape, range: start..start + all, band_bytes })
         };
         matrices.map(range).collect()
     }
@@ -361,6 +398,7 @@ impl MatrixRange<'_> {
 /// A band to be filled.
 struct EmptyBand<'a> {
     value: &'a Value,
+    shape: PackedShape,
     band: usize,
     bytes: &'a mut [u8],
     /// The part of its matrix that it belongs to.
@@ -374,13 +412,14 @@ struct EmptyBand<'a> {
 /// it, and in a step each thread begins with its own part of each matrix.
 fn by_parts<'a>(ranges: &'a [MatrixRange<'_>], memory: &'a mut [u8], parts: usize) -> Vec<EmptyBand<'a>> {
     let (mut all, mut rest, mut end) = (Vec::new(), memory, 0);
-    for MatrixRange { value, range, band_bytes } in ranges {
+    for MatrixRange { value, shape, range, band_bytes } in ranges {
         let taken = rest.split_off_mut(..range.end - end).expect("the ranges are within this memory");
         let bands = taken[range.start - end..].chunks_mut((*band_bytes).max(1));
         end = range.end;
         let count = bands.len();
         for (band, bytes) in bands.enumerate() {
-            all.push(EmptyBand { value, band, bytes, part: band * parts / count, number: all.len() });
+            let (part, number) = (band * parts / count, all.len());
+            all.push(EmptyBand { value, shape: *shape, band, bytes, part, number });
         }
     }
     all.sort_by_key(|empty| empty.part);
@@ -401,13 +440,13 @@ fn fill_all(
     let grid = Grid { width: 1, row_step: 1, column_step: 1 };
     pool.tiles(&mut buffers, &mut bands, grid, |tile, buffer| {
         let index = tile.rows().start;
-        let [EmptyBand { value, band, bytes, number, .. }] = tile.row(index) else {
+        let [EmptyBand { value, shape, band, bytes, number, .. }] = tile.row(index) else {
             unreachable!("a row is one band")
         };
         if failure.is_before(*number) {
             return;
         }
-        if let Err(error) = fill(value, *band, buffer, bytes) {
+        if let Err(error) = fill((value, *shape), *band, buffer, bytes) {
             failure.note(*number, error);
         }
     });
@@ -423,9 +462,8 @@ pub(crate) fn contents(graph: &Graph, identity: &[u8], in_file: &TablesInFile) -
             && !matches!(layout, Layout::Stored(_))
             && !in_file.has(value);
         // Those of an expert may be filled up to whole bands.
-        let (experts, rows) = PackedMatrix::experts_and_rows(value);
+        let PackedShape { experts, rows, columns, .. } = PackedShape::of(graph, id);
         let rows = if experts > 1 { experts * bands(rows) * BAND } else { rows };
-        let columns = value.shape.columns();
         is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns })
     });
     PackContents::of(&matrices.collect::<Vec<_>>(), identity)
@@ -433,13 +471,13 @@ pub(crate) fn contents(graph: &Graph, identity: &[u8], in_file: &TablesInFile) -
 
 /// Reads the rows of a band from the source, and packs them.
 fn read_and_pack(
-    value: &Value,
+    (value, shape): (&Value, PackedShape),
     source: &dyn WeightSource,
     band: usize,
     stored: &mut Vec<u8>,
     packed: &mut [u8],
 ) -> Result<(), Error> {
-    let (dtype, (experts, rows)) = (value.dtype, PackedMatrix::experts_and_rows(value));
+    let (dtype, PackedShape { experts, rows, columns, .. }) = (value.dtype, shape);
     let each = dtype.bytes(&value.shape)? / experts;
     let band_bytes = match dtype.tile().0 {
         1 => each / rows.max(1) * BAND,
@@ -454,7 +492,7 @@ fn read_and_pack(
     })?;
     stored.resize(length, 0);
     source.read(&value.name, start as u64, stored)?;
-    pack_band(dtype, value.shape.columns(), stored, packed);
+    pack_band(dtype, columns, stored, packed);
     Ok(())
 }
 
@@ -474,6 +512,9 @@ pub(crate) struct PackedMatrix {
     pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
+    /// The number of these rows that are parts of one row of the weight.
+    pub row_parts: usize,
+    is_prefetched: bool,
     bytes: SharedBytes,
     band_bytes: usize,
     prefetch: PrefetchChoice,
@@ -481,24 +522,26 @@ pub(crate) struct PackedMatrix {
 
 impl PackedMatrix {
     /// Makes a matrix of packed bands.
-    fn new(value: &Value, bytes: SharedBytes) -> Result<PackedMatrix, Error> {
-        let (band_bytes, all) = PackedMatrix::sizes(value)?;
+    fn new(value: &Value, shape: PackedShape, bytes: SharedBytes) -> Result<PackedMatrix, Error> {
+        let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        let PackedShape { experts: _, rows, columns, row_parts, is_prefetched } = shape;
         let (layout, prefetch) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT);
-        Ok(PackedMatrix { layout, rows, columns, bytes, band_bytes, prefetch })
+        Ok(PackedMatrix { layout, rows, columns, row_parts, is_prefetched, bytes, band_bytes, prefetch })
     }
 
     /// Makes a matrix of packed bands for each expert.
-    fn of_each(value: &Value, bytes: &SharedBytes) -> Result<Vec<PackedMatrix>, Error> {
-        let (band_bytes, all) = PackedMatrix::sizes(value)?;
+    fn of_each(value: &Value, shape: PackedShape, bytes: &SharedBytes) -> Result<Vec<PackedMatrix>, Error> {
+        let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let (experts, rows) = PackedMatrix::experts_and_rows(value);
+        let PackedShape { experts, rows, columns, row_parts, is_prefetched } = shape;
         let (layout, prefetch, each) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT, all / experts);
         let matrix = |expert: usize| PackedMatrix {
             layout,
             rows,
-            columns: value.shape.columns(),
+            columns,
+            row_parts,
+            is_prefetched,
             bytes: bytes.sub_part(expert * each..(expert + 1) * each),
             band_bytes,
             prefetch,
@@ -506,19 +549,10 @@ impl PackedMatrix {
         Ok((0..experts).map(matrix).collect())
     }
 
-    /// The number of matrices in a weight, and the rows of each.
-    fn experts_and_rows(value: &Value) -> (usize, usize) {
-        match *value.shape.extents() {
-            [experts, rows, _] => (experts.max(1), rows),
-            _ => (1, value.shape.rows()),
-        }
-    }
-
     /// The bytes of a band, and of all bands.
-    fn sizes(value: &Value) -> Result<(usize, usize), Error> {
-        let band_bytes = Layout::of(value.dtype).band_bytes(value.shape.columns());
-        let (experts, rows) = PackedMatrix::experts_and_rows(value);
-        let count = bands(rows).checked_mul(experts);
+    fn sizes(value: &Value, shape: PackedShape) -> Result<(usize, usize), Error> {
+        let band_bytes = Layout::of(value.dtype).band_bytes(shape.columns);
+        let count = bands(shape.rows).checked_mul(shape.experts);
         let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(count?)?)));
         sizes.ok_or_else(|| too_large(value))
     }
@@ -689,7 +723,14 @@ mod tests {
             outermost: Extent::Fixed,
         };
         let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
-        let ranges = MatrixRange::of_all(values.iter()).unwrap();
+        let shape = |value: &Value| PackedShape {
+            experts: 1,
+            rows: value.shape.rows(),
+            columns: value.shape.columns(),
+            row_parts: 1,
+            is_prefetched: false,
+        };
+        let ranges = MatrixRange::of_all(values.iter().map(|value| (value, shape(value)))).unwrap();
         assert!(ranges.iter().all(|matrix| matrix.range.start % LINE == 0));
         let mut memory = vec![0; MatrixRange::end(&ranges)];
         let bands = by_parts(&ranges, &mut memory, 2);

@@ -1,6 +1,7 @@
 //! The files of one model, read as one container.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{DType, Error, Result, Shape};
@@ -42,6 +43,8 @@ pub struct UnreadableTensor {
     pub shard: usize,
     /// The reason, as a part of a sentence about the tensor.
     pub why: String,
+    /// The shape and the offset in the file of words of 32 bits, which the matrices of MLX have.
+    pub words: Option<(Shape, u64)>,
 }
 
 /// The contents of one file's header.
@@ -63,6 +66,14 @@ pub struct Container {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
     pub(crate) unreadable: BTreeMap<String, UnreadableTensor>,
+    /// Tensors that are made of others; one has a shard of its own, behind those of the files.
+    pub(crate) made: Vec<Box<dyn MadeTensor>>,
+}
+
+/// A tensor that is made of others while it is read.
+pub(crate) trait MadeTensor: fmt::Debug + Send + Sync {
+    /// Fills `into` with its bytes from `start` on, which are within its size.
+    fn read(&self, container: &Container, start: u64, into: &mut [u8]) -> Result<()>;
 }
 
 /// One file of a container.
@@ -127,18 +138,24 @@ impl Container {
     /// # Panics
     /// When `info` names a shard that this container does not have.
     pub fn read(&self, info: &TensorInfo, offset: u64, into: &mut [u8]) -> Result<()> {
-        let shard = &self.shards[info.shard];
+        let made = info.shard.checked_sub(self.shards.len()).map(|index| &self.made[index]);
         let end = offset.checked_add(into.len() as u64);
         let start = info.offset.checked_add(offset);
         match (start, end) {
-            (Some(start), Some(end)) if end <= info.bytes => shard.source.read_at(start, into),
+            (Some(start), Some(end)) if end <= info.bytes => match made {
+                Some(made) => made.read(self, start, into),
+                None => self.shards[info.shard].source.read_at(start, into),
+            },
             _ => Err(Error::new(format!(
                 "{} bytes at {offset} of a tensor exceed its size of {} bytes",
                 into.len(),
                 info.bytes
             ))),
         }
-        .map_err(|error| error.of(shard.path.display()))
+        .map_err(|error| match made {
+            Some(_) => error,
+            None => error.of(self.shards[info.shard].path.display()),
+        })
     }
 
     /// The sha256 of the concatenated bytes of all files, in hexadecimal. It

@@ -16,6 +16,7 @@ mod identity;
 mod limits;
 mod lock;
 pub mod metadata;
+mod mlx;
 mod nearest;
 mod open;
 mod outside;
@@ -34,6 +35,7 @@ pub use folder::{COMPANIONS, SAFETENSORS_INDEX, companions_version};
 pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
+pub use mlx::MlxQuantization;
 pub use nearest::{nearest, similar};
 pub use open::{is_projector, projector_files};
 pub use outside::{

@@ -75,6 +75,7 @@ impl Container {
             metadata: Metadata::new(),
             tensors: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            made: Vec::new(),
         }
     }
 }

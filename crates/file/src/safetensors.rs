@@ -80,8 +80,8 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
             ParsedEntry::Readable(info) => {
                 tensors.insert(name, info);
             }
-            ParsedEntry::Unreadable(why) => {
-                unreadable.insert(name, UnreadableTensor { shard: 0, why });
+            ParsedEntry::Unreadable(why, words) => {
+                unreadable.insert(name, UnreadableTensor { shard: 0, why, words });
             }
         }
     }
@@ -139,8 +139,8 @@ struct RawEntry {
 /// A tensor whose extent is checked.
 enum ParsedEntry {
     Readable(TensorInfo),
-    /// The reason why girih cannot read it.
-    Unreadable(String),
+    /// The reason why girih cannot read it, and the shape and the offset of words of 32 bits.
+    Unreadable(String, Option<(Shape, u64)>),
 }
 
 impl RawEntry {
@@ -174,10 +174,14 @@ impl RawEntry {
             .checked_add(start)
             .ok_or_else(|| Error::new(format!("starts at {start}, which overflows the file offset")))?;
         Ok(match dtype {
-            None => ParsedEntry::Unreadable(unread_type(&self.dtype)),
+            None => {
+                let is_words = self.dtype == "U32" && self.shape.is_supported();
+                let words = if is_words { Some((self.shape.checked()?, offset)) } else { None };
+                ParsedEntry::Unreadable(unread_type(&self.dtype), words)
+            }
             Some(_) if !self.shape.is_supported() => {
                 let (rank, max) = (self.shape.rank, Shape::MAX_RANK);
-                ParsedEntry::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"))
+                ParsedEntry::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"), None)
             }
             Some(dtype) => ParsedEntry::Readable(TensorInfo {
                 dtype,

@@ -177,6 +177,18 @@ impl Model {
         &self.0.files
     }
 
+    /// Its facts and weights alone, unless there are clones of the model.
+    ///
+    /// ```
+    /// let files = girih::Model::open("stories260k")?.into_files().expect("there are no clones");
+    /// assert_eq!(files.facts.layers.len(), 5);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_files(self) -> Option<ModelFiles> {
+        Arc::into_inner(self.0).map(|opened| opened.files)
+    }
+
     /// The number of its parameters: the elements of the stored weights that it uses. What girih computes
     /// itself, such as the frequencies of RoPE, is none.
     ///

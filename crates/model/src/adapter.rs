@@ -10,7 +10,7 @@ use girih_graph::WeightSource as _;
 use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
-use crate::adapter_config::{AdapterConfig, refused};
+use crate::adapter_config::{AdapterConfig, is_of, refused};
 use crate::arch::{Arch, Facts};
 use crate::json::parse_json;
 use crate::limits::ModelLimits;
@@ -32,6 +32,8 @@ pub struct AdapterFiles {
     /// A of each of them.
     rows: BTreeMap<String, TensorInfo>,
     scales: BTreeMap<String, f32>,
+    /// The tensors that it replaces, under their names in the model.
+    saved: BTreeMap<String, TensorInfo>,
     config: Option<ConfigFile>,
     /// The cap on its size.
     config_bytes: u64,
@@ -92,17 +94,27 @@ fn opened(
     Ok((container, settings, None))
 }
 
-/// A of each tensor that an adapter changes.
+/// Tensors by the names that they have in the model.
+type ByName = BTreeMap<String, TensorInfo>;
+
+/// A of each tensor that an adapter changes, and the tensors that it replaces.
 ///
 /// # Errors
-/// When the container has something else than two matrices for a tensor, each once.
-fn rows_of(container: &Container) -> Result<BTreeMap<String, TensorInfo>> {
+/// When the container has something else than these and two matrices for a tensor, each once.
+fn rows_of(container: &Container, settings: &AdapterConfig) -> Result<(ByName, ByName)> {
     if let Some((name, tensor)) = container.unreadable().first_key_value() {
         return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
     }
-    let (mut rows_of, mut columns_of) = (BTreeMap::new(), BTreeSet::new());
+    let replaces = |tensor: &&str| {
+        tensor.ends_with(".weight") && settings.saved().iter().any(|words| is_of(tensor, words))
+    };
+    let (mut rows_of, mut columns_of, mut saved) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
     for (name, info) in container.tensors() {
         let Some((is_a, tensor)) = changed(name, container.kind()) else {
+            if let Some(tensor) = name.strip_prefix(PEFT_PREFIX).filter(replaces) {
+                saved.insert(tensor.to_owned(), info.clone());
+                continue;
+            }
             return Err(refused(format!(
                 "has the tensor {}, which is no matrix of a low-rank adapter; girih has adapters of these only",
                 quote(name)
@@ -120,7 +132,12 @@ fn rows_of(container: &Container) -> Result<BTreeMap<String, TensorInfo>> {
             return Err(Error::new(format!("has two tensors for the matrix of {}", quote(name))));
         }
     }
-    Ok(rows_of)
+    let is_missing = |words: &&String| !saved.keys().any(|tensor| is_of(tensor, words));
+    if let Some(words) = settings.saved().iter().find(is_missing) {
+        let sentence = format!("has no tensor of {}, which 'modules_to_save' names", quote(words));
+        return Err(Error::new(sentence));
+    }
+    Ok((rows_of, saved))
 }
 
 /// The rank of A and B.
@@ -159,7 +176,7 @@ impl AdapterFiles {
         (arch, facts): (&Arch, &Facts),
         limits: &ModelLimits,
     ) -> Result<AdapterFiles> {
-        let rows_of = rows_of(&container)?;
+        let (rows_of, saved) = rows_of(&container, settings)?;
         let kind = container.kind();
         let container =
             container.renamed(|name| changed(name, kind).filter(|(is_a, _)| !is_a).map(|(_, to)| to));
@@ -190,7 +207,7 @@ impl AdapterFiles {
             rows.insert(weight.to_owned(), a.clone());
             scales.insert(weight.to_owned(), settings.scale(tensor, rank));
         }
-        Ok(AdapterFiles { columns, rows, scales, config: None, config_bytes: limits.file.json_bytes })
+        Ok(AdapterFiles { columns, rows, scales, saved, config: None, config_bytes: limits.file.json_bytes })
     }
 
     /// The names of the weights that it changes.
@@ -221,6 +238,27 @@ impl AdapterFiles {
             changes.insert(tensor, TensorChange { files: self, a, b, scale: self.scales[weight] });
         }
         Ok(changes)
+    }
+
+    /// The names of the model's tensors that it replaces (`modules_to_save`).
+    pub fn replaced(&self) -> impl Iterator<Item = &str> {
+        self.saved.keys().map(String::as_str)
+    }
+
+    /// The numbers that take the place of a tensor of the model of this shape, if the adapter replaces it.
+    ///
+    /// # Errors
+    /// When the tensor has another shape, or the adapter's file cannot be read.
+    pub fn replacement(&self, tensor: &str, shape: &Shape) -> Result<Option<Vec<f32>>> {
+        let Some(info) = self.saved.get(tensor) else { return Ok(None) };
+        if info.shape != *shape {
+            let sentence = format!(
+                "a tensor has the shape {shape}, but an adapter replaces it by one of {}",
+                info.shape
+            );
+            return Err(Error::new(sentence));
+        }
+        self.decoded(info).map(Some)
     }
 
     /// The numbers of one of its tensors.
@@ -359,15 +397,24 @@ impl AdapterPair<'_> {
         decode(info.dtype, &shape, &bytes)
     }
 
+    pub fn scale(&self) -> f32 {
+        self.scale
+    }
+
     /// These rows of `scale · B`.
     pub fn scaled_b(&self, rows: Range<usize>) -> Result<Vec<f32>> {
+        let mut numbers = self.b(rows)?;
+        numbers.iter_mut().for_each(|number| *number *= self.scale);
+        Ok(numbers)
+    }
+
+    /// These rows of B.
+    pub fn b(&self, rows: Range<usize>) -> Result<Vec<f32>> {
         let (dtype, [_, rank]) = self.columns;
         let shape = Shape::matrix(rows.len(), rank);
         let mut bytes = vec![0; dtype.bytes(&shape)?];
         let offset = dtype.matrix_bytes(rows.start, rank)?;
         self.files.columns.read(self.weight, offset as u64, &mut bytes)?;
-        let mut numbers = decode(dtype, &shape, &bytes)?;
-        numbers.iter_mut().for_each(|number| *number *= self.scale);
-        Ok(numbers)
+        decode(dtype, &shape, &bytes)
     }
 }

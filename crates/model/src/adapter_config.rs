@@ -46,6 +46,8 @@ pub(crate) struct AdapterConfig {
     patterns: Vec<(String, f32)>,
     /// `r`, if every module has this rank.
     rank: Option<usize>,
+    /// The last names of the modules whose tensors the adapter replaces (`modules_to_save`).
+    saved: Vec<String>,
     /// Whether alpha is divided by the root of the rank, not by the rank (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732).
     by_root: bool,
 }
@@ -91,7 +93,11 @@ impl AdapterConfig {
         let is_one_rank =
             config.get("rank_pattern").is_none_or(|ranks| ranks.as_object().is_none_or(Map::is_empty));
         let rank = config.get("r").and_then(Json::as_u64).map(|rank| rank as usize).filter(|_| is_one_rank);
-        Ok(AdapterConfig { alpha: Some(alpha), patterns, rank, by_root })
+        let saved = match config.get("modules_to_save") {
+            None | Some(Json::Null) => Vec::new(),
+            Some(names) => saved_modules(names)?,
+        };
+        Ok(AdapterConfig { alpha: Some(alpha), patterns, rank, saved, by_root })
     }
 
     /// That of the header of a GGUF, for a model of the architecture `arch`, of which GGUF's names are `names`.
@@ -122,7 +128,8 @@ impl AdapterConfig {
         if alpha.is_some_and(|alpha| !alpha.is_finite()) {
             return Err(Error::new("its 'adapter.lora.alpha' is not finite"));
         }
-        Ok(AdapterConfig { alpha, patterns: Vec::new(), rank: None, by_root: false })
+        let (patterns, saved) = (Vec::new(), Vec::new());
+        Ok(AdapterConfig { alpha, patterns, rank: None, saved, by_root: false })
     }
 
     /// The rank that a folder of PEFT states for all modules.
@@ -130,22 +137,37 @@ impl AdapterConfig {
         self.rank
     }
 
+    /// The names of modules whose tensors the adapter replaces.
+    pub fn saved(&self) -> &[String] {
+        &self.saved
+    }
+
     /// The factor of the matrices of this rank that change a tensor. As in PEFT, the first pattern that fits counts.
     pub fn scale(&self, tensor: &str, rank: usize) -> f32 {
-        let module = tensor.strip_suffix(".weight").unwrap_or(tensor);
-        let is_of = |words: &str| {
-            module.strip_suffix(words).is_some_and(|start| start.is_empty() || start.ends_with('.'))
-        };
-        let own = self.patterns.iter().find(|(words, _)| is_of(words)).map(|(_, alpha)| *alpha);
+        let own = self.patterns.iter().find(|(words, _)| is_of(tensor, words)).map(|(_, alpha)| *alpha);
         let Some(alpha) = own.or(self.alpha) else { return 1.0 };
         let rank = rank as f32;
         if self.by_root { alpha / rank.sqrt() } else { alpha / rank }
     }
 }
 
+/// Whether a tensor is the weight of a module whose name ends with these words.
+pub(crate) fn is_of(tensor: &str, words: &str) -> bool {
+    let module = tensor.strip_suffix(".weight").unwrap_or(tensor);
+    module.strip_suffix(words).is_some_and(|start| start.is_empty() || start.ends_with('.'))
+}
+
 fn number(value: &Json, key: &str) -> Result<f32> {
     let number = value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
     number.ok_or_else(|| Error::new(format!("'{key}' is {value}; a finite number is needed")))
+}
+
+/// The names of `modules_to_save`.
+fn saved_modules(names: &Json) -> Result<Vec<String>> {
+    let names = names.as_array().and_then(|names| {
+        names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
+    });
+    names.ok_or_else(|| Error::new("'modules_to_save' is no list of names"))
 }
 
 /// Refuses a setting that girih does not have.
@@ -158,7 +180,8 @@ fn check(key: &str, value: &Json) -> Result<()> {
     };
     let why = match (key, value) {
         _ if is_off || HARMLESS.contains(&key) => return Ok(()),
-        ("peft_type" | "lora_alpha" | "alpha_pattern", _) | ("use_rslora", Json::Bool(true)) => return Ok(()),
+        ("peft_type" | "lora_alpha" | "alpha_pattern" | "modules_to_save", _)
+        | ("use_rslora", Json::Bool(true)) => return Ok(()),
         ("init_lora_weights", Json::Bool(true)) => return Ok(()),
         ("init_lora_weights", Json::String(start)) if PLAIN_STARTS.contains(&start.as_str()) => return Ok(()),
         ("bias", Json::String(bias)) if bias == "none" => return Ok(()),
@@ -166,7 +189,6 @@ fn check(key: &str, value: &Json) -> Result<()> {
             "such an adapter belongs to weights that were changed before training; convert it to a plain one with PEFT"
         }
         ("use_dora", _) => "girih has no DoRA",
-        ("modules_to_save", _) => "it replaces whole weights, which requests cannot choose",
         ("fan_in_fan_out", _) => "its model stores matrices by columns, which girih does not adapt",
         ("bias", _) => "girih's adapters change no biases",
         _ => "girih does not have this setting",

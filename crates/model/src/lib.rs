@@ -19,6 +19,8 @@ mod json;
 mod latent_rows;
 mod limits;
 mod made_weight;
+mod merged_weight;
+mod mlx_config;
 mod model;
 mod modules;
 mod one_position;

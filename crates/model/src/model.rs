@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use girih_file::{Container, ContainerKind, projector_files, read_required};
+use girih_file::{Container, ContainerKind, projector_files, quote, read_required};
 use girih_graph::{Graph, Key, OutputKind};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
@@ -19,6 +19,8 @@ use crate::generation::GenerationConfig;
 use crate::json::parse_json;
 use crate::limits::ModelLimits;
 use crate::made_weight::MadeWeight;
+use crate::merged_weight::MergedWeight;
+use crate::mlx_config;
 use crate::modules::{self, SentenceFacts};
 use crate::tower_files::TowerFiles;
 use crate::weights::ModelWeights;
@@ -54,9 +56,13 @@ impl ModelFiles {
     pub fn open(path: &Path, options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelFiles> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-        let config = match container.kind() {
+        let mut config = match container.kind() {
             ContainerKind::Gguf => None,
             ContainerKind::Safetensors => Some(read_json(folder, "config.json", limits)?),
+        };
+        let container = match &mut config {
+            Some(config) => mlx_config::revealed(container, config)?,
+            None => container,
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
@@ -139,6 +145,13 @@ impl ModelFiles {
                 format!("{} adapters were given; at most {} are possible", adapters.len(), limits.adapters);
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
+        if let Some(tensor) = adapters.iter().find_map(|adapter| adapter.replaced().next()) {
+            return Err(refused(format!(
+                "an adapter replaces {} ('modules_to_save'), which requests cannot choose; write a model of it with 'girih \
+                 merge'",
+                quote(tensor)
+            )));
+        }
         let adapters: Arc<[AdapterFiles]> = adapters.into();
         let names: BTreeSet<&str> = adapters.iter().flat_map(AdapterFiles::weights).collect();
         let mut stacks = Vec::with_capacity(2 * names.len());
@@ -155,6 +168,28 @@ impl ModelFiles {
         self.adapters = adapters;
         let key = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Hidden };
         self.graph(key, DType::F32).map(|_| ())
+    }
+
+    /// Puts the only adapter into the weights that it changes, which are then in f32; no adapter is beside the model any more.
+    ///
+    /// # Errors
+    /// When there are no adapters or several, or a weight is stored in blocks of several rows.
+    pub fn merge_adapter(&mut self) -> Result<()> {
+        let [adapter] = &*self.adapters else {
+            return Err(refused(format!("{} adapters were given; one can be merged", self.adapters.len())));
+        };
+        let names: Vec<String> = adapter.weights().map(str::to_owned).collect();
+        let made: Vec<String> =
+            names.iter().flat_map(|name| ["a", "b"].map(|side| lora_name(name, side))).collect();
+        let taken = self.weights.take_adapters(&made, &names);
+        let merged = taken.into_iter().map(|(name, base)| {
+            let merged: Box<dyn MadeWeight> = Box::new(MergedWeight::of(base, &name, &self.adapters)?);
+            Ok((name, merged))
+        });
+        let merged = merged.collect::<Result<Vec<_>>>()?;
+        self.weights.add(merged, 0);
+        self.adapters = Arc::default();
+        Ok(())
     }
 
     /// The adapters beside the model, in the order of the input's numbers.

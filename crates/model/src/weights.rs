@@ -447,6 +447,19 @@ impl ModelWeights {
         self.entries.extend(made.into_iter().map(|(name, made)| (name, WeightEntry::Made(made))));
     }
 
+    /// Takes the matrices of adapters away again. Returns what they left: each of
+    /// these weights as the only one of its own.
+    pub(crate) fn take_adapters(&mut self, made: &[String], names: &[String]) -> Vec<(String, ModelWeights)> {
+        self.adapters = 0;
+        made.iter().for_each(|name| drop(self.entries.remove(name)));
+        let alone = |name: &String| {
+            let entries = BTreeMap::from([(name.clone(), self.entries.remove(name)?)]);
+            let container = Arc::clone(&self.container);
+            Some((name.clone(), ModelWeights { container, entries, adapters: 0, shared: BTreeMap::new() }))
+        };
+        names.iter().filter_map(alone).collect()
+    }
+
     /// The number of adapters beside the model.
     pub(crate) fn adapter_count(&self) -> usize {
         self.adapters

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use girih::AdapterSource;
+use girih_model::ModelLimits;
 use serde_json::json;
 
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, ModelArgs, ShowArgs};
+use crate::args::{ModelArgs, ShowArgs};
 use crate::error::Result;
 use crate::loading;
 use crate::output::{bytes, counted, print_json};
@@ -29,14 +29,18 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    // The checks are those of a model that runs with the adapter.
-    let source = AdapterSource { name: "adapter".to_owned(), path: args.adapter.clone() };
-    let arch = ArchArgs { adapters: vec![source], ..args.model.arch.clone() };
-    let model = loading::open(&args.model.model, &arch)?;
-    let adapter = &model.files().adapters()[0];
+    let model = loading::open_model(&args.model)?;
+    let limits = ModelLimits::DEFAULT;
+    let mut adapter = model.files().open_adapter(&args.adapter, &limits)?;
+    if adapter.replaced().next().is_none() {
+        // The checks are those of a model that runs with the adapter.
+        let mut beside = loading::open_model(&args.model)?.into_files().expect("it has no clones");
+        beside.add_adapters(vec![adapter], &limits)?;
+        adapter = model.files().open_adapter(&args.adapter, &limits)?;
+    }
     let (show, begun) = (args.show.show(), Instant::now());
     let bar = show.bar("writing", 0, Unit::Things("weights"));
-    let report = girih_convert::merge(model.files(), adapter, &args.out, &mut |progress| {
+    let report = girih_convert::merge(model.files(), &adapter, &args.out, &mut |progress| {
         bar.set(progress.done, progress.total);
     })?;
     bar.finish_and_clear();

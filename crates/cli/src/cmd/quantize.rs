@@ -4,12 +4,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use girih::AdapterSource;
 use girih_convert::{ConvertOptions, ConvertTarget, Recipe, WrittenTensor};
+use girih_model::ModelFiles;
 use girih_words::TextLimits;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::args::{ModelArgs, ShowArgs};
+use crate::args::{ArchArgs, ModelArgs, ShowArgs};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
@@ -25,6 +27,9 @@ pub struct Args {
     /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
     target: ConvertTarget,
+    /// Adapter (LoRA) to put into the weights: a folder of PEFT or a .gguf file.
+    #[arg(long, value_name = "PATH")]
+    adapter: Option<PathBuf>,
     /// Storage formats of individual tensors, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
@@ -50,7 +55,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
     });
-    let model = loading::open_model(&args.model)?;
+    let model = model(args)?;
     let default = NonZeroUsize::new(girih::default_threads()).unwrap_or(NonZeroUsize::MIN);
     let options = ConvertOptions {
         target: args.target,
@@ -62,14 +67,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.show.show();
     let begun = Instant::now();
     let bar = show.bar("writing", 0, Unit::Things("weights"));
-    let report = girih_convert::convert(model.files(), &args.out, &options, &mut |progress| {
+    let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
         bar.set(progress.done, progress.total);
     })?;
     bar.finish_and_clear();
     let seconds = begun.elapsed().as_secs_f64();
     report.warnings.iter().for_each(|warning| print_note(format_args!("warning: {warning}")));
     let size = std::fs::metadata(&report.weights)?.len();
-    let input = model.files().weights.container().bytes();
+    let input = model.weights.container().bytes();
     if args.json {
         let rows: Vec<Value> = report.tensors.iter().map(row).collect();
         print_json(&json!({
@@ -90,6 +95,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (out, ratio) = (args.out.display(), size as f64 / input.max(1) as f64);
     print_line!("wrote {out}: {}, {ratio:.2} of the input, in {seconds:.1} s", bytes(size))?;
     Ok(Outcome::Done)
+}
+
+/// The model, with the adapter in its weights if there is one.
+fn model(args: &Args) -> Result<ModelFiles> {
+    let only = "a model that was just opened has no clones";
+    let Some(path) = &args.adapter else {
+        return Ok(loading::open_model(&args.model)?.into_files().expect(only));
+    };
+    if args.target == ConvertTarget::Q4nx {
+        let sentence =
+            "q4nx copies tensors of the model's files; merge the adapter first, then quantize the result";
+        return Err(Error::call(sentence));
+    }
+    let source = AdapterSource { name: "adapter".to_owned(), path: path.clone() };
+    let arch = ArchArgs { adapters: vec![source], ..args.model.arch.clone() };
+    let mut files = loading::open(&args.model.model, &arch)?.into_files().expect(only);
+    files.merge_adapter()?;
+    Ok(files)
 }
 
 /// Prints each tensor.

@@ -15,6 +15,7 @@ mod interrupted;
 mod launch;
 mod little_memory;
 mod messages;
+mod mlx;
 mod names;
 mod nll;
 mod npu;

@@ -18,8 +18,8 @@ use girih_tensor::DType;
 use super::executor::Executor;
 use super::linear::{
     Epilogue, MatmulOperands, MatmulPiece, NARROW_PIECE_BANDS, bands_of_columns, bands_of_piece, local_len,
-    pack_rows,
 };
+use super::product::pack_rows;
 use crate::activations::{ActivationKind, PackedActivations, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::Table;
@@ -181,7 +181,7 @@ impl BoundExperts {
         let all = lists.experts.len() * bands(inner) * if gate.is_some() { 2 } else { 1 };
         let step = bands_of_piece(all, if gate.is_some() { 2 } else { 1 }, true, pool.threads()) * BAND;
         let grid = Grid { width: inner, row_step: 1, column_step: step };
-        pool.tiles_of_groups(locals, lists.ends, inner_rows, grid, |tile, scratch| {
+        pool.tiles_of_groups(locals, lists.ends, [(inner_rows, grid)], |_, tile, scratch| {
             let group = lists.group(tile.rows().start);
             let (rows, expert) = (tile.rows().len(), lists.experts[group] as usize);
             let words = if chosen.len() == experts { &*of_x } else { lists.packed(kind, width, of_x, group) };
@@ -253,7 +253,8 @@ fn operands<'a>(
     x: PackedActivations<'a>,
 ) -> MatmulOperands<'a> {
     let weight = &matrices[expert];
-    MatmulOperands { x, weight, bias: bias.map(|bias| &bias[expert * weight.rows..][..weight.rows]) }
+    let bias = bias.map(|bias| &bias[expert * weight.rows..][..weight.rows]);
+    MatmulOperands { x, weight, bias, adapters: None }
 }
 
 /// Lists the slots of a step: for each expert that some row chose, the rows that chose it.
@@ -327,17 +328,12 @@ impl Lists<'_> {
         let unit = kind.size(1, width);
         let all = unit * (self.rows.len() + self.rows.len() / 3);
         let units = &mut words[..all];
-        pool.tiles_of_groups(
-            locals,
-            self.units,
-            units,
-            Grid { width: unit, row_step: 1, column_step: unit },
-            |tile, _| {
-                let group = self.units.partition_point(|end| *end as usize <= tile.rows().start);
-                let slots = self.slots(group);
-                let words = &mut tile.whole()[..kind.size(slots.len(), width)];
-                pack_rows(table, kind, slots.len(), |index| row(slots.start + index), words);
-            },
-        );
+        let grid = Grid { width: unit, row_step: 1, column_step: unit };
+        pool.tiles_of_groups(locals, self.units, [(units, grid)], |_, tile, _| {
+            let group = self.units.partition_point(|end| *end as usize <= tile.rows().start);
+            let slots = self.slots(group);
+            let words = &mut tile.whole()[..kind.size(slots.len(), width)];
+            pack_rows(table, kind, slots.len(), |index| row(slots.start + index), words);
+        });
     }
 }

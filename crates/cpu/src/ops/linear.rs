@@ -22,12 +22,14 @@ use std::ops::Range;
 use girih_graph::{Act, GateRule, Graph, ValueId};
 
 use super::activate::Activate;
+use super::adapter_terms::{AdapterTerms, AheadOfA};
 use super::add::{Add, AddScaled};
 use super::executor::Executor;
 use super::gate::Gate;
+use super::product::{MAX_MATMULS, Product};
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE, bands};
+use crate::kernels::packed::{BAND, NARROW, TILE, bands};
 use crate::pool::{Grid, OutputTile, ThreadPool};
 use crate::weights::PackedMatrix;
 
@@ -86,31 +88,6 @@ pub(crate) fn pack_activations(
     });
 }
 
-/// Packs `rows` rows of `width` activations in this thread.
-pub(super) fn pack_rows<'a>(
-    table: &Table,
-    kind: ActivationKind,
-    rows: usize,
-    row: impl Fn(usize) -> &'a [f32],
-    words: &mut [u32],
-) {
-    let (terms, each) = (kind.terms(), kind.block_words());
-    let (all, padded) = (rows * terms, padded(rows * terms));
-    for first in (0..padded).step_by(TILE) {
-        let columns = TILE.min(padded - first);
-        let part = first * each..(first + columns) * each;
-        if first + columns > all {
-            words.chunks_exact_mut(padded * each).for_each(|block| block[part.clone()].fill(0));
-        }
-        for column in (0..columns.min(all - first)).step_by(terms) {
-            let values = row((first + column) / terms).chunks(kind.depth());
-            for (block, values) in words.chunks_exact_mut(padded * each).zip(values) {
-                pack_block(table, kind, values, (column, columns), &mut block[part.clone()]);
-            }
-        }
-    }
-}
-
 /// A matmul as data, because lowering groups matmuls of one value to one task.
 #[derive(Debug)]
 pub(crate) struct BoundMatmul {
@@ -134,15 +111,14 @@ pub(crate) fn bind(
     BoundMatmul { weight, bias, kind, local: local_len(columns, graph.value(weight).shape.columns()) }
 }
 
-/// The maximum number of matmuls in a task; attention has three.
-pub(crate) const MAX_MATMULS: usize = 4;
-
 /// Packed activations and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
 pub(crate) struct MatmulOperands<'a> {
     pub x: PackedActivations<'a>,
     pub weight: &'a PackedMatrix,
     pub bias: Option<&'a [f32]>,
+    /// What adapters add to its rows.
+    pub adapters: Option<AdapterTerms<'a>>,
 }
 
 /// What is applied to the sums of matmuls before they are stored.
@@ -169,6 +145,7 @@ pub(crate) fn linear(
     matmuls: [Option<MatmulOperands<'_>>; MAX_MATMULS],
     epilogue: Epilogue<'_>,
     outputs: [&mut [f32]; MAX_MATMULS],
+    ahead: Option<AheadOfA<'_>>,
 ) {
     let (table, pool) = (executor.table, executor.pool);
     let max = |of: fn(&PackedActivations<'_>) -> usize| {
@@ -185,10 +162,20 @@ pub(crate) fn linear(
         let width = widths.next().expect("as many matmuls as outputs");
         (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
     });
+    // The index of each matrix's first band among those of the task.
+    let mut first_bands = [0; MAX_MATMULS + 1];
+    for (index, matmul) in matmuls.iter().enumerate() {
+        first_bands[index + 1] =
+            first_bands[index] + matmul.as_ref().map_or(0, |matmul| self::bands(matmul.weight.rows));
+    }
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
         let gated = if matches!(epilogue, Epilogue::Gate { .. }) { matmuls[1] } else { None };
         let first = matmuls[index].expect("where there is no matmul there are no tiles");
         let bands = bands_of_columns(tile.columns());
+        if let Some(ahead) = ahead {
+            let all = first_bands[if gated.is_some() { 1 } else { MAX_MATMULS }];
+            bands.clone().for_each(|band| ahead.prefetch(first_bands[index] + band, all));
+        }
         MatmulPiece { table, first, gated, epilogue, bands, base: 0, tile }.compute(scratch);
     });
 }
@@ -281,7 +268,10 @@ impl MatmulPiece<'_, '_, '_> {
         let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_PIECE_BANDS]; 2];
         for (matmul, sums) in self.matmuls().zip(&mut sums) {
             for (band, sums) in bands.clone().zip(sums) {
-                matmul.narrow(self.table, band, &mut sums[..columns]);
+                if let Some(adapters) = &matmul.adapters {
+                    adapters.prefetch(band);
+                }
+                matmul.product().narrow(self.table, band, &mut sums[..columns]);
             }
         }
         let [first, gated] = &mut sums;
@@ -307,7 +297,7 @@ impl MatmulPiece<'_, '_, '_> {
                     if first == 0 {
                         sums.fill([0.0; BAND]);
                     }
-                    matmul.multiply(self.table, band, first..last, sums);
+                    matmul.product().multiply(self.table, band, first..last, sums);
                 }
                 if last == blocks {
                     let (sums, gated) = sums.split_at_mut(padded);
@@ -321,9 +311,9 @@ impl MatmulPiece<'_, '_, '_> {
     fn store(&mut self, band: usize, sums: &mut [[f32; BAND]], gated: &mut [[f32; BAND]]) {
         let (table, width) = (self.table, self.first.weight.rows);
         let range = band * BAND..(self.tile.columns().end - self.base).min((band + 1) * BAND);
-        let sums = self.first.row_sums(range.clone(), sums);
+        let sums = self.first.row_sums(table, range.clone(), sums);
         if let Some(matmul) = &self.gated {
-            matmul.row_sums(range.clone(), gated);
+            matmul.row_sums(table, range.clone(), gated);
         }
         let columns = range.clone();
         match self.epilogue {
@@ -368,24 +358,18 @@ impl MatmulPiece<'_, '_, '_> {
 }
 
 impl MatmulOperands<'_> {
-    /// Sets the sums, which must be zeros, of a band with few rows.
-    fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
-        let (weights, x) = (self.weight.band(band), self.x);
-        match x.kind {
-            ActivationKind::Integers(_) | ActivationKind::IntegersTwice(_) => {
-                (table.matmul.narrow)(weights, x.whole(), sums)
-            }
-            ActivationKind::Bf16Pairs => (table.matmul.bf16)(weights, 0, x.whole(), sums),
-            _ if self.weight.is_float() => {
-                (table.matmul.floats)(weights, 0, x.whole(), sums);
-            }
-            _ => self.multiply(table, band, 0..x.blocks(), sums),
-        }
+    fn product(&self) -> Product<'_> {
+        Product { x: self.x, weight: self.weight }
     }
 
     /// Returns the sum of each row: its one column or the sum of its two, plus the bias of the rows
-    /// `range` of the weights. The row sums overwrite the first columns.
-    fn row_sums<'a>(&self, range: Range<usize>, sums: &'a mut [[f32; BAND]]) -> &'a mut [[f32; BAND]] {
+    /// `range` of the weights, which are a band, and what an adapter adds. The row sums overwrite the first columns.
+    fn row_sums<'a>(
+        &self,
+        table: &Table,
+        range: Range<usize>,
+        sums: &'a mut [[f32; BAND]],
+    ) -> &'a mut [[f32; BAND]] {
         let terms = self.x.kind.terms();
         let rows = sums.len() / terms;
         if terms > 1 {
@@ -399,59 +383,10 @@ impl MatmulOperands<'_> {
                 sums.iter_mut().zip(&bias[range.clone()]).for_each(|(sum, bias)| *sum += bias);
             }
         }
+        if let Some(adapters) = &self.adapters {
+            adapters.add(table, range.start / BAND, sums);
+        }
         sums
-    }
-
-    /// Adds the products of some blocks of a band with all columns.
-    fn multiply(&self, table: &Table, band: usize, blocks: Range<usize>, sums: &mut [[f32; BAND]]) {
-        let weights = self.weight.band(band);
-        match self.x.kind {
-            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
-                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-                for block in blocks {
-                    let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
-                    (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
-                    for tile in self.x.tiles() {
-                        let x = self.x.part(block, tile);
-                        let sums = &mut sums[tile.0..tile.0 + tile.1];
-                        (table.matmul.tile)(coding, &panels, groups, x, sums);
-                    }
-                }
-            }
-            ActivationKind::Bf16Pairs => {
-                for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
-                    let sums = &mut sums[tile.0..tile.0 + tile.1];
-                    (table.matmul.bf16)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
-                }
-            }
-            ActivationKind::Floats | ActivationKind::Bf16 if self.weight.is_float() => {
-                for block in blocks {
-                    self.multiply_floats(table, weights, block * FLOAT_DEPTH, block, sums);
-                }
-            }
-            ActivationKind::Floats | ActivationKind::Bf16 => {
-                let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
-                for block in blocks {
-                    let decoded = self.weight.decoded(table, band, block * FLOAT_DEPTH, &mut lines);
-                    self.multiply_floats(table, decoded, 0, block, sums);
-                }
-            }
-        }
-    }
-
-    /// Adds the products of floats from column `first` on with one block of all columns of activations.
-    fn multiply_floats(
-        &self,
-        table: &Table,
-        weights: Band<'_>,
-        first: usize,
-        block: usize,
-        sums: &mut [[f32; BAND]],
-    ) {
-        for tile in self.x.tiles() {
-            let x = self.x.part(block, tile);
-            (table.matmul.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
-        }
     }
 }
 

@@ -10,9 +10,8 @@
 use girih_graph::{Graph, ValueId};
 
 use super::executor::Executor;
-use super::linear::{
-    Epilogue, MatmulOperands, MatmulPiece, NARROW_PIECE_BANDS, bands_of_columns, local_len, pack_rows,
-};
+use super::linear::{Epilogue, MatmulOperands, MatmulPiece, NARROW_PIECE_BANDS, bands_of_columns, local_len};
+use super::product::pack_rows;
 use crate::activations::{ActivationKind, PackedActivations};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::packed::{BAND, NARROW};
@@ -96,7 +95,7 @@ impl HeadMatmul {
             let base = head * outputs;
             let all = bands_of_columns(tile.columns().start - base..tile.columns().end - base);
             let x = PackedActivations { kind, rows, width: inputs, words: &words[head * each..][..each] };
-            let first = MatmulOperands { x, weight: &matrices[head], bias: None };
+            let first = MatmulOperands { x, weight: &matrices[head], bias: None, adapters: None };
             for start in all.clone().step_by(NARROW_PIECE_BANDS) {
                 let (bands, tile) = (start..all.end.min(start + NARROW_PIECE_BANDS), &mut *tile);
                 let epilogue = Epilogue::Store;

@@ -3,6 +3,8 @@
 #![allow(missing_docs, reason = "the formula of a kernel names its operands")]
 
 pub(crate) mod activate;
+pub(crate) mod adapter_terms;
+pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
 mod attend_scratch;
@@ -21,6 +23,7 @@ pub(crate) mod match_rms;
 pub(crate) mod mix_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
+mod product;
 pub(crate) mod reshape;
 pub(crate) mod rope;
 mod rotations;
@@ -56,6 +59,7 @@ pub use sparsify::Sparsify;
 pub use xielu::ApplyXielu;
 
 pub(crate) use executor::{Executor, RowOrigin, StepRows};
-pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};
+pub(crate) use linear::{Epilogue, MatmulOperands, linear, pack_activations, prefetch};
+pub(crate) use product::MAX_MATMULS;
 pub(crate) use rotations::{RopeParams, StepRotations, rotation_tables};
 pub(crate) use write::{LostValue, MAX_WRITES, WrittenBlocks, write};

@@ -1,6 +1,7 @@
 //! The backend as its users see it: compared with the interpreter, and with itself under other
 //! numbers of threads and other steps.
 
+mod adapters;
 mod allocation;
 mod attend_kernels;
 mod attend_paths;

@@ -232,6 +232,28 @@ fn settings_that_girih_does_not_have_are_refused_by_name() {
     }
 }
 
+/// Whole weights (`modules_to_save`) are for `merge`: all requests would get them.
+#[test]
+fn whole_weights_are_refused_by_name() {
+    let folder = Folder::new("whole");
+    let mut tensors = matrices(0);
+    tensors.push(("base_model.model.model.norm.weight".to_owned(), [1, 64], vec![1.0; 64]));
+    let settings = |names: &[&str]| settings(json!({"modules_to_save": names}));
+    for (index, (names, part)) in [
+        (&["norm"][..], "replaces 'model.norm.weight' ('modules_to_save'), which requests cannot choose"),
+        (&["norm", "lm_head"][..], "has no tensor of 'lm_head', which 'modules_to_save' names"),
+        (&["orm"][..], "is no matrix of a low-rank adapter"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = folder.0.join(index.to_string());
+        write(&path, &settings(names), &safetensors(&tensors));
+        let error = open([path]).unwrap_err().to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
 #[test]
 fn matrices_that_do_not_fit_are_refused() {
     let folder = Folder::new("matrices");
