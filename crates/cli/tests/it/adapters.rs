@@ -52,8 +52,8 @@ fn quantizing_with_an_adapter_is_merging_and_quantizing() {
     let at_once = quantize("stories260k", &one, &["--adapter", name(&adapter)]);
     assert!(at_once == quantize(name(&merged), &two, &[]), "the bytes differ");
     assert!(at_once != quantize("stories260k", &alone, &[]), "the adapter changes nothing");
-    let q4nx =
-        ["quantize", "stories260k", name(&folder.file("q")), "--type", "q4nx", "--adapter", name(&adapter)];
+    let out = folder.file("q4nx");
+    let q4nx = ["quantize", "stories260k", name(&out), "--type", "q4nx", "--adapter", name(&adapter)];
     girih(&q4nx).fails(2, "merge the adapter first");
 }
 
