@@ -64,9 +64,3 @@ pub(crate) fn row_parts(graph: &Graph, weight: ValueId) -> usize {
     let fits = |parts: &usize| rank * parts <= BAND && inputs.is_multiple_of(*parts);
     [NARROW, NARROW / 2, NARROW / 4].into_iter().find(fits).unwrap_or(1)
 }
-
-/// Whether a weight has the second matrices of adapters.
-pub(crate) fn is_of_b(graph: &Graph, weight: ValueId) -> bool {
-    let is_b = |node: &Node| node.inputs.get(3) == Some(&weight) && AdapterNode::of(graph, node).is_some();
-    graph.nodes.iter().any(is_b)
-}

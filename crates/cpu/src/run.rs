@@ -21,7 +21,6 @@ use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
-use crate::ops::adapter_terms::AheadOfA;
 use crate::ops::adapters::{AdapterMatrices, products_with_a};
 use crate::ops::{
     self, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
@@ -220,9 +219,8 @@ impl CpuProgram {
                 CpuInstruction::Write(writes) => run.write(writes),
                 CpuInstruction::Pack { source, x, slot, .. } => run.pack(*source, *x, *slot),
                 CpuInstruction::Matmuls(matmuls) => {
-                    let next = following.next();
-                    next.inspect(|next| run.prefetch(next));
-                    run.matmuls(matmuls, next, watch);
+                    following.next().inspect(|next| run.prefetch(next));
+                    run.matmuls(matmuls, watch);
                 }
                 CpuInstruction::Compute(compute) if run.is_due(compute, watch) => {
                     (compute.op.run)(&mut run.step);
@@ -301,7 +299,7 @@ impl CpuRun<'_> {
 
     /// Multiplies rows by all matrices in one task, or by one after another if an
     /// output is watched, with the same bits.
-    fn matmuls(&mut self, matmuls: &Matmuls, next: Option<&Matmuls>, watch: &dyn Watch) {
+    fn matmuls(&mut self, matmuls: &Matmuls, watch: &dyn Watch) {
         let Matmuls { x, parts, epilogue, .. } = matmuls;
         let is_watched = parts.iter().any(|part| {
             let of_adapters = part.adapters.iter().flat_map(|adapters| &adapters.names);
@@ -309,20 +307,14 @@ impl CpuRun<'_> {
         });
         self.is_fused = !is_watched;
         if is_watched {
-            parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None, None));
+            parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None));
         } else {
-            self.linear(*x, parts, *epilogue, next);
+            self.linear(*x, parts, *epilogue);
         }
     }
 
-    /// Multiplies rows by some matrices, before those of `next`. With an epilogue there is only its output.
-    fn linear(
-        &mut self,
-        x: ValueId,
-        parts: &[Matmul],
-        epilogue: Option<(MatmulEpilogue, ValueId)>,
-        next: Option<&Matmuls>,
-    ) {
+    /// Multiplies rows by some matrices. With an epilogue there is only its output.
+    fn linear(&mut self, x: ValueId, parts: &[Matmul], epilogue: Option<(MatmulEpilogue, ValueId)>) {
         let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, is_fused, .. } = self;
         let (rows, width) = (values.count(x), values.stride(x));
         let (words, partials) = (mem::take(&mut executor.words), mem::take(&mut executor.partials));
@@ -335,14 +327,6 @@ impl CpuRun<'_> {
         let x_rows = (values.get(x), width);
         let memory = (&mut *partials, &mut *words);
         let terms = products_with_a(executor, x_rows, chosen.unwrap_or_default(), pairs, memory);
-        let adapters = terms.iter().flatten().next().map(|terms| terms.rows.adapters);
-        let a_of_next = array::from_fn(|index| {
-            let node = next?.parts.get(index)?.adapters.as_ref()?.node;
-            Some(weights.experts(node.a))
-        });
-        // A step of one row waits for memory, and many rows read the same matrices.
-        let is_ahead = (2..=NARROW).contains(&rows);
-        let ahead = adapters.filter(|_| is_ahead).map(|adapters| AheadOfA { a: a_of_next, adapters });
         let matmuls = array::from_fn(|index| {
             let part = parts.get(index)?;
             let x = PackedActivations { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
@@ -369,7 +353,7 @@ impl CpuRun<'_> {
                 ops::Epilogue::Gate { rule, weights: None }
             }
         };
-        ops::linear(executor, matmuls, epilogue, outputs, ahead);
+        ops::linear(executor, matmuls, epilogue, outputs);
         (executor.words, executor.partials) = (words, partials);
     }
 

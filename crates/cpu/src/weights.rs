@@ -8,7 +8,7 @@ use girih_graph::store::Store;
 use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
-use crate::adapter_node::{is_of_b, row_parts};
+use crate::adapter_node::row_parts;
 use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup, bands,
@@ -263,10 +263,7 @@ impl CpuWeights {
             LoadedWeight::Matrices { each, .. } => each,
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
         }) {
-            matrix.prefetch = match matrix.is_prefetched {
-                true => PrefetchChoice::both(PrefetchDistance::NONE),
-                false => choice,
-            };
+            matrix.prefetch = choice;
         }
     }
 
@@ -339,8 +336,6 @@ pub(crate) struct PackedShape {
     columns: usize,
     /// The number of parts of each of the weight's rows.
     row_parts: usize,
-    /// Whether bands are prefetched before a kernel reads them: those of B of adapters.
-    is_prefetched: bool,
 }
 
 impl PackedShape {
@@ -351,9 +346,7 @@ impl PackedShape {
             [experts, rows, _] => (experts.max(1), rows),
             _ => (1, shape.rows()),
         };
-        let columns = shape.columns() / row_parts;
-        let is_prefetched = is_of_b(graph, weight);
-        PackedShape { experts, rows: rows * row_parts, columns, row_parts, is_prefetched }
+        PackedShape { experts, rows: rows * row_parts, columns: shape.columns() / row_parts, row_parts }
     }
 }
 
@@ -462,7 +455,7 @@ pub(crate) fn contents(graph: &Graph, identity: &[u8], in_file: &TablesInFile) -
             && !matches!(layout, Layout::Stored(_))
             && !in_file.has(value);
         // Those of an expert may be filled up to whole bands.
-        let PackedShape { experts, rows, columns, .. } = PackedShape::of(graph, id);
+        let PackedShape { experts, rows, columns, row_parts: _ } = PackedShape::of(graph, id);
         let rows = if experts > 1 { experts * bands(rows) * BAND } else { rows };
         is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns })
     });
@@ -477,7 +470,7 @@ fn read_and_pack(
     stored: &mut Vec<u8>,
     packed: &mut [u8],
 ) -> Result<(), Error> {
-    let (dtype, PackedShape { experts, rows, columns, .. }) = (value.dtype, shape);
+    let (dtype, PackedShape { experts, rows, columns, row_parts: _ }) = (value.dtype, shape);
     let each = dtype.bytes(&value.shape)? / experts;
     let band_bytes = match dtype.tile().0 {
         1 => each / rows.max(1) * BAND,
@@ -514,7 +507,6 @@ pub(crate) struct PackedMatrix {
     pub columns: usize,
     /// The number of these rows that are parts of one row of the weight.
     pub row_parts: usize,
-    is_prefetched: bool,
     bytes: SharedBytes,
     band_bytes: usize,
     prefetch: PrefetchChoice,
@@ -525,23 +517,22 @@ impl PackedMatrix {
     fn new(value: &Value, shape: PackedShape, bytes: SharedBytes) -> Result<PackedMatrix, Error> {
         let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let PackedShape { experts: _, rows, columns, row_parts, is_prefetched } = shape;
+        let PackedShape { experts: _, rows, columns, row_parts } = shape;
         let (layout, prefetch) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT);
-        Ok(PackedMatrix { layout, rows, columns, row_parts, is_prefetched, bytes, band_bytes, prefetch })
+        Ok(PackedMatrix { layout, rows, columns, row_parts, bytes, band_bytes, prefetch })
     }
 
     /// Makes a matrix of packed bands for each expert.
     fn of_each(value: &Value, shape: PackedShape, bytes: &SharedBytes) -> Result<Vec<PackedMatrix>, Error> {
         let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let PackedShape { experts, rows, columns, row_parts, is_prefetched } = shape;
+        let PackedShape { experts, rows, columns, row_parts } = shape;
         let (layout, prefetch, each) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT, all / experts);
         let matrix = |expert: usize| PackedMatrix {
             layout,
             rows,
             columns,
             row_parts,
-            is_prefetched,
             bytes: bytes.sub_part(expert * each..(expert + 1) * each),
             band_bytes,
             prefetch,
@@ -728,7 +719,6 @@ mod tests {
             rows: value.shape.rows(),
             columns: value.shape.columns(),
             row_parts: 1,
-            is_prefetched: false,
         };
         let ranges = MatrixRange::of_all(values.iter().map(|value| (value, shape(value)))).unwrap();
         assert!(ranges.iter().all(|matrix| matrix.range.start % LINE == 0));

@@ -53,7 +53,7 @@
 //!   `f'(x)²` times that of `x²`, or the mean of `(x f'(x))²` if it is larger, over that of `f(x)²`. Errors
 //!   of other activations are enlarged where results are small beside the rest of their row.
 //! - **Experts.** The inner rows are not reported. Their errors count as if no inner product cancelled more
-//!   than the typical result of the node does, and as if a limit cut little of a row. Adapters are two linear parts.
+//!   than the typical result of the node does, and as if a limit cut little of a row.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
 //!
@@ -218,7 +218,6 @@ impl Analysis<'_> {
             Op::Route { score, used, normalized, groups, factor, near } => {
                 self.route(node, Router { score, used, normalized, groups, factor, near })
             }
-            Op::Experts { act: Act::Identity, .. } if node.inputs.len() == 4 => self.adapters(node),
             Op::Experts { used, act, limit: _, offset: _, weighed } => {
                 self.experts(node, f64::from(used), act, weighed)
             }
@@ -476,29 +475,6 @@ impl Analysis<'_> {
             ratio((inner_row + of_sum(inner) + of_result + sum) * made.max(typical), *made)
         });
         Some(rows.collect())
-    }
-
-    /// As two of [`Analysis::linear`]. The inner rows are not reported: they are as large as independent products, or as the
-    /// result asks for if that is larger. They have few numbers, so the products of all rows may cancel.
-    fn adapters(&self, node: &Node) -> Option<Vec<f64>> {
-        let RoundingErrors { term, result, .. } = self.one;
-        let gain = |index: usize| {
-            let weight = self.graph().value(node.inputs[index]);
-            let columns = weight.shape.columns() as f64;
-            // Weights finer than bf16 are rounded too.
-            let stores = if weight.dtype == DType::BF16 { 1.0 } else { 2.0 };
-            Some((columns * self.run.weight_squares.get(&weight.name)?, columns * term + stores * result))
-        };
-        let ((a, of_a), (b, of_b)) = (gain(2)?, gain(3)?);
-        let rows = self.of(node.inputs[0])?.iter().zip(self.sizes(node.inputs[0])?);
-        let rows = rows.zip(self.sizes(node.output)?);
-        let noise = |error: f64, x: f64, y: f64| {
-            let inner = if b > 0.0 { (a * x).max(y / b) } else { a * x };
-            (error * a * x + of_a * inner) * b + of_b * (b * inner).max(y)
-        };
-        // The product with the factor, and the sum that begins with zero.
-        let own = 2.0 * (result + term);
-        Some(rows.map(|((error, x), y)| ratio(noise(*error, *x, *y), *y) + own).collect())
     }
 
     /// Relative errors of the activation and of the gated elements or heads add up.

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, HostWork, Refusal, WeightSource};
 use girih_graph::state::PositionMajor;
-use girih_graph::{AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Rounding, Step, Value};
+use girih_graph::{
+    AppliedOp, Graph, HostRows, InputSpec, Key, MemoryPlan, Numerics, PoolBytes, Rounding, Step, Value,
+};
 use girih_tensor::{DType, Error, Result};
 
 use crate::blob::BlobFolder;
@@ -224,6 +226,12 @@ impl Backend for Npu {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        if graph.inputs().any(|(_, input)| input.name == InputSpec::ADAPTERS) {
+            // Hidden states were seen at 1.2 times the derived bound.
+            let reason =
+                "the array runs no adapters; write a model with the adapter by 'girih merge'".to_owned();
+            return vec![Refusal { node: InputSpec::ADAPTERS.to_owned(), reason }];
+        }
         if !self.is_strict {
             return Vec::new();
         }

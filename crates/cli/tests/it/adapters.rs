@@ -24,7 +24,10 @@ fn an_adapter_passes_and_the_model_alone_does_not() {
             "--backend",
             backend,
         ]);
-        passes(call, backend, None);
+        match backend {
+            "npu:toy" => drop(call.fails(2, "the array runs no adapters")),
+            _ => passes(call, backend, None),
+        }
     }
     let two = ["--adapter", name(&folder), "--adapter", name(&folder)];
     compare("verify", "stories260k", &golden).with(&two).fails(2, "this command runs with one");
@@ -71,8 +74,8 @@ fn quantizing_with_an_adapter_is_merging_and_quantizing() {
     let at_once = quantize("stories260k", &one, &["--adapter", name(&adapter)]);
     assert!(at_once == quantize(name(&merged), &two, &[]), "the bytes differ");
     assert!(at_once != quantize("stories260k", &alone, &[]), "the adapter changes nothing");
-    let q4nx = folder.file("q");
-    let q4nx = ["quantize", "stories260k", name(&q4nx), "--type", "q4nx", "--adapter", name(&adapter)];
+    let out = folder.file("q4nx");
+    let q4nx = ["quantize", "stories260k", name(&out), "--type", "q4nx", "--adapter", name(&adapter)];
     girih(&q4nx).fails(2, "merge the adapter first");
 }
 

@@ -17,7 +17,7 @@ fn a_folder_of_mlx_passes() {
 
 /// A copy of the fixture with another configuration.
 fn changed(change: impl Fn(&mut Value)) -> Folder {
-    let folder = Folder::of(&fixture("mlx"), &["model.safetensors", "config.json"]);
+    let folder = Folder::of(&fixture("mlx"), &["model.safetensors", "config.json", "tokenizer.json"]);
     let path = folder.file("config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     change(&mut config);
@@ -36,7 +36,7 @@ fn both(config: &mut Value, key: &str, value: &Value) {
 fn what_is_not_understood_is_refused_by_name() {
     let up = "model.layers.0.mlp.up_proj";
     for (key, value, code, words) in [
-        ("mode", json!("mxfp4"), 2, "sets 'mode' to \"mxfp4\", which girih does not know"),
+        ("mode", json!("mxfp4"), 2, "sets 'mode' to \\\"mxfp4\\\", which girih does not know"),
         ("layout", json!(3), 2, "sets 'layout' to 3, which girih does not know"),
         ("bits", json!(7), 2, "has integers of 7 bits"),
         ("group_size", json!(16), 2, "has groups of 16 columns"),

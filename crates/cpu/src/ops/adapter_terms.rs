@@ -1,8 +1,8 @@
 //! What adapters add to the products of a step's rows with a matrix: `factor · (B · t)` for each row that chose an
 //! adapter, where `t = A · x` is known.
 
-use super::product::{MAX_MATMULS, Product};
-use crate::activations::{ActivationKind, PackedActivations, padded};
+use super::product::Product;
+use crate::activations::{ActivationKind, PackedActivations};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, LINE, TILE};
 use crate::kernels::prefetch::prefetch_line;
@@ -57,16 +57,14 @@ impl AdapterTerms<'_> {
 
     /// Calls `put` with each row that chose an adapter, its factor, and its product with a band of B.
     pub fn each(&self, table: &Table, band: usize, mut put: impl FnMut(usize, f32, &[f32; BAND])) {
-        let mut products = [[0.0; BAND]; TILE];
         for (run, adapter) in self.rows.adapters.iter().enumerate() {
             let (rows, weight) = (self.rows.run(run), &self.b[*adapter as usize]);
             let unit = self.kind.size(1, weight.columns);
             let words = &self.words[packed_start(rows.start) * unit..];
             let x = PackedActivations { kind: self.kind, rows: rows.len(), width: weight.columns, words };
-            let products = &mut products[..padded(rows.len())];
-            products.fill([0.0; BAND]);
-            Product { x, weight }.set(table, band, products);
-            for (row, product) in rows.zip(&*products) {
+            let mut products = [[0.0; BAND]; TILE];
+            Product { x, weight }.set(table, band, &mut products[..crate::activations::padded(rows.len())]);
+            for (row, product) in rows.zip(&products) {
                 put(self.rows.rows[row] as usize, self.rows.factors[row], product);
             }
         }
@@ -77,28 +75,6 @@ impl AdapterTerms<'_> {
         for adapter in self.rows.adapters {
             let lines = self.b[*adapter as usize].band(band).bytes.as_ptr_range();
             (lines.start.addr()..lines.end.addr()).step_by(LINE).for_each(prefetch_line);
-        }
-    }
-}
-
-/// What the next task but one reads: A of each adapter that some row chose, for up to four matrices. Pieces of the task
-/// before prefetch a share of it each, as memory is not busy while several rows are multiplied.
-#[derive(Clone, Copy)]
-pub(crate) struct AheadOfA<'a> {
-    pub a: [Option<&'a [PackedMatrix]>; MAX_MATMULS],
-    pub adapters: &'a [u32],
-}
-
-impl AheadOfA<'_> {
-    /// Prefetches share `index` of `all`.
-    pub fn prefetch(&self, index: usize, all: usize) {
-        for a in self.a.iter().flatten() {
-            for adapter in self.adapters {
-                let (bytes, _) = a[*adapter as usize].all_bands();
-                let (start, lines) = (bytes.as_ptr().addr(), bytes.len() / LINE);
-                let (first, last) = (lines * index / all, lines * (index + 1) / all);
-                (first..last).for_each(|line| prefetch_line(start + line * LINE));
-            }
         }
     }
 }

@@ -15,8 +15,8 @@ use girih_graph::{Graph, ValueId};
 
 use super::adapter_terms::{AdapterRows, AdapterTerms, packed_start};
 use super::executor::Executor;
-use super::linear::bands_of_columns;
-use super::product::{MAX_MATMULS, Product, pack_rows};
+use super::linear::{MAX_MATMULS, bands_of_columns};
+use super::product::{Product, pack_rows};
 use crate::activations::{ActivationKind, PackedActivations, PrecisionRule, padded};
 use crate::adapter_node::{AdapterNode, row_parts};
 use crate::bound::{BoundOp, OpScratch};

@@ -22,11 +22,11 @@ use std::ops::Range;
 use girih_graph::{Act, GateRule, Graph, ValueId};
 
 use super::activate::Activate;
-use super::adapter_terms::{AdapterTerms, AheadOfA};
+use super::adapter_terms::AdapterTerms;
 use super::add::{Add, AddScaled};
 use super::executor::Executor;
 use super::gate::Gate;
-use super::product::{MAX_MATMULS, Product};
+use super::product::Product;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, TILE, bands};
@@ -111,6 +111,9 @@ pub(crate) fn bind(
     BoundMatmul { weight, bias, kind, local: local_len(columns, graph.value(weight).shape.columns()) }
 }
 
+/// The maximum number of matmuls in a task; attention has three.
+pub(crate) const MAX_MATMULS: usize = 4;
+
 /// Packed activations and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
 pub(crate) struct MatmulOperands<'a> {
@@ -145,7 +148,6 @@ pub(crate) fn linear(
     matmuls: [Option<MatmulOperands<'_>>; MAX_MATMULS],
     epilogue: Epilogue<'_>,
     outputs: [&mut [f32]; MAX_MATMULS],
-    ahead: Option<AheadOfA<'_>>,
 ) {
     let (table, pool) = (executor.table, executor.pool);
     let max = |of: fn(&PackedActivations<'_>) -> usize| {
@@ -162,20 +164,10 @@ pub(crate) fn linear(
         let width = widths.next().expect("as many matmuls as outputs");
         (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
     });
-    // The index of each matrix's first band among those of the task.
-    let mut first_bands = [0; MAX_MATMULS + 1];
-    for (index, matmul) in matmuls.iter().enumerate() {
-        first_bands[index + 1] =
-            first_bands[index] + matmul.as_ref().map_or(0, |matmul| self::bands(matmul.weight.rows));
-    }
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
         let gated = if matches!(epilogue, Epilogue::Gate { .. }) { matmuls[1] } else { None };
         let first = matmuls[index].expect("where there is no matmul there are no tiles");
         let bands = bands_of_columns(tile.columns());
-        if let Some(ahead) = ahead {
-            let all = first_bands[if gated.is_some() { 1 } else { MAX_MATMULS }];
-            bands.clone().for_each(|band| ahead.prefetch(first_bands[index] + band, all));
-        }
         MatmulPiece { table, first, gated, epilogue, bands, base: 0, tile }.compute(scratch);
     });
 }
@@ -266,11 +258,11 @@ impl MatmulPiece<'_, '_, '_> {
         let (columns, bands) = (self.first.x.columns(), self.bands.clone());
         assert!(bands.len() <= NARROW_PIECE_BANDS, "{bands:?} have sums");
         let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_PIECE_BANDS]; 2];
+        for adapters in self.matmuls().filter_map(|matmul| matmul.adapters) {
+            bands.clone().for_each(|band| adapters.prefetch(band));
+        }
         for (matmul, sums) in self.matmuls().zip(&mut sums) {
             for (band, sums) in bands.clone().zip(sums) {
-                if let Some(adapters) = &matmul.adapters {
-                    adapters.prefetch(band);
-                }
                 matmul.product().narrow(self.table, band, &mut sums[..columns]);
             }
         }

@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "the formula of a kernel names its operands")]
 
 pub(crate) mod activate;
-pub(crate) mod adapter_terms;
+mod adapter_terms;
 pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
@@ -59,7 +59,6 @@ pub use sparsify::Sparsify;
 pub use xielu::ApplyXielu;
 
 pub(crate) use executor::{Executor, RowOrigin, StepRows};
-pub(crate) use linear::{Epilogue, MatmulOperands, linear, pack_activations, prefetch};
-pub(crate) use product::MAX_MATMULS;
+pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};
 pub(crate) use rotations::{RopeParams, StepRotations, rotation_tables};
 pub(crate) use write::{LostValue, MAX_WRITES, WrittenBlocks, write};

@@ -32,9 +32,6 @@ pub(super) fn pack_rows<'a>(
     }
 }
 
-/// The maximum number of matmuls in a task; attention has three.
-pub(crate) const MAX_MATMULS: usize = 4;
-
 /// Packed rows and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {

@@ -149,32 +149,6 @@ fn gates_of_negative_inputs_have_large_relative_errors() {
     }
 }
 
-/// All rows are nearly orthogonal to A: what is left has the noise of products that do not cancel.
-#[test]
-fn errors_of_adapters_do_not_cancel_with_their_products() {
-    let graph: Graph = "graph rows 2 sequences 1 context 64 output_rows 2 -> hidden\n\
-            input tokens: [rows 2] i32\ninput adapters: [rows 2, 1] f32\nweight table: [4, 4] bf16\n\
-            weight a: [1, 1, 4] bf16\nweight b: [1, 4, 1] bf16\n\
-            x: [rows 2, 4] = embed tokens, table\n\
-            y: [rows 2, 4] = experts(used=1 act=identity) x, adapters, a, b\n\
-            output rows: [output_rows 2, 4] = gather y\n"
-        .parse()
-        .expect("a graph");
-    let weights = ["a", "b"].map(|name| (name.to_owned(), 1.0));
-    let weights = HashMap::from(weights);
-    let error = |made: f32| {
-        let mut sizes = RowSizes::of(&graph, &weights, vec![Range { start: 0, end: 2 }]);
-        sizes.value("x", &Shape::matrix(2, 4), &[1.0; 8]);
-        sizes.value("adapters", &Shape::matrix(2, 1), &[1.0; 2]);
-        sizes.value("y", &Shape::matrix(2, 4), &[made; 8]);
-        let errors = sizes.errors(UNIT, &vec![0.0; graph.nodes.len()], &vec![0.0; graph.values.len()]);
-        errors.of("y", 0).expect("it is followed")
-    };
-    // Of a row of ones, A makes a number whose square is 4 if nothing cancels.
-    let (whole, left) = (error(2.0), error(0.2));
-    assert!(left > 50.0 * whole && whole > 0.0, "{whole} {left}");
-}
-
 /// The lead of an expert is a tenth; errors that are only counted may exceed it.
 #[test]
 fn counted_errors_of_scores_make_choices_uncertain() {

@@ -14,7 +14,6 @@ mod latent;
 mod layered;
 mod layers;
 mod light;
-mod mlx;
 mod new_mixers;
 mod parallel;
 mod shared_kv;
