@@ -161,9 +161,7 @@ fn redirects_are_few_and_stay_in_http() {
     let nested = |times: usize| format!("http://pictures.example:{port}{}/size=1", "/to=".repeat(times));
     assert!(fetch(&nested(3), LIMITS, network()).is_ok());
     assert!(refusal(&nested(4), LIMITS).ends_with("after more than 3 redirects"));
-    for target in
-        ["file:///etc/passwd", "ftp://pictures.example/", "http://user@pictures.example/", ""]
-    {
+    for target in ["file:///etc/passwd", "ftp://pictures.example/", "http://user@pictures.example/", ""] {
         let sentence = refusal(&format!("http://pictures.example:{port}/to={target}"), LIMITS);
         assert!(sentence.contains("redirects"), "{target}: {sentence}");
     }
