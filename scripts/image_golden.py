@@ -19,6 +19,14 @@ from PIL import Image, ImageOps, ImageSequence
 
 FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 SIZES = [(56, 56), (9, 50), (100, 3), (37, 23), (1, 1)]
+TILED = [
+    ("rgb.png", 60, 20, True),
+    ("rgb.png", 64, 16, True),
+    ("orientation6.png", 50, 20, True),
+    ("orientation1.png", 31, 15, True),
+    ("rgb.png", 30, 30, True),
+    ("rgb.png", 60, 20, False),
+]
 LOSSY = {"lossy.jpg", "progressive.jpg", "grey.jpg", "cmyk.jpg", "lossy.webp", "alpha.webp", "animated.webp"}
 
 
@@ -127,6 +135,23 @@ def qwen(image):
     return {"qwen_rows": rows | {"first": values[0, :4].tolist()}}
 
 
+def tiles(folder):
+    """What Idefics 3's processor makes of pictures: pixels of each tile and of the whole, and the text of a prompt."""
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+    from transformers.models.smolvlm.processing_smolvlm import get_image_prompt_string
+
+    for name, edge, side, split in TILED:
+        image = ImageOps.exif_transpose(Image.open(folder / name)).convert("RGB")
+        sizes = {"size": {"longest_edge": edge}, "max_image_size": {"longest_edge": side}}
+        processor = Idefics3ImageProcessorPil(do_image_splitting=split, return_row_col_info=True, **sizes)
+        found = processor(images=[image], return_tensors="np")
+        values, [[rows]], [[columns]] = found["pixel_values"][0], found["rows"], found["cols"]
+        text = get_image_prompt_string(rows, columns, 4, "<fake_token_around_image>", "<image>", "<global-img>")
+        sha256 = hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
+        case = {"file": name, "edge": edge, "side": side, "split": split, "grid": [rows, columns]}
+        yield case | {"images": len(values), "sha256": sha256, "text": text}
+
+
 def main():
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
@@ -142,7 +167,9 @@ def main():
         for size in SIZES:
             golden["resized"].append([name, list(size), digest(rgb.resize(size, number))])
     golden |= qwen(rgb)
+    golden["tiles"] = list(tiles(folder))
     (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

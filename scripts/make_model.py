@@ -114,6 +114,33 @@ SHAPES = {
         "sliding_window_pattern": 6,
         "vocab_size": 262144,
     },
+    # The text model of Gemma-3-4B.
+    "gemma-3-4b": COMMON
+    | {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "attn_logit_softcapping": None,
+        "bos_token_id": 2,
+        "eos_token_id": [1, 106],
+        "final_logit_softcapping": None,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "max_position_embeddings": 131072,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 34,
+        "num_key_value_heads": 4,
+        "pad_token_id": 0,
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-6,
+        "rope_local_base_freq": 10000,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "rope_theta": 1000000,
+        "sliding_window": 1024,
+        "sliding_window_pattern": 6,
+        "vocab_size": 262208,
+    },
 }
 
 NORMS = {

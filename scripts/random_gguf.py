@@ -94,6 +94,11 @@ def bf16(draw: Draw, blocks: int) -> np.ndarray:
     return (values >> 16).astype("<u2").view(np.uint8)
 
 
+def f16(draw: Draw, blocks: int) -> np.ndarray:
+    """Return values from a normal distribution."""
+    return (draw.standard_normal((blocks, 1), dtype=np.float32) * SPREAD).astype("<f2").view(np.uint8)
+
+
 def f32(draw: Draw, blocks: int) -> np.ndarray:
     """Return values around 1, for norms and biases."""
     return (1 + 0.1 * draw.standard_normal((blocks, 1), dtype=np.float32)).astype("<f4").view(np.uint8)
@@ -115,6 +120,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "f32": Format(0, 1, 4, f32),
+    "f16": Format(1, 1, 2, f16),
     "negative": Format(0, 1, 4, negative),
     "q4_0": Format(2, 32, 18, q4_0),
     "q8_0": Format(8, 32, 34, q8_0),
@@ -124,7 +130,7 @@ FORMATS = {
     "mxfp4": Format(39, 32, 17, mxfp4),
 }
 
-FILE_TYPES = {"q4_0": 2, "q4_k_m": 15, "bf16": 32, "mxfp4": 38}
+FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_k_m": 15, "bf16": 32, "mxfp4": 38}
 """`general.file_type` of each recipe (`enum llama_ftype`)."""
 
 
@@ -148,6 +154,11 @@ class Shape(NamedTuple):
     keys: dict[str, Any]
     tensors: Callable[[int], Iterator[Tensor]]
     recipe: str
+
+    @property
+    def layers_key(self) -> str:
+        """The key of the number of layers."""
+        return "vision.block_count" if self.arch == "clip" else "block_count"
 
 
 def table(name: str, rows: int, width: int, role: str) -> Tensor:
@@ -402,7 +413,51 @@ def lfm2(layers: int) -> Iterator[Tensor]:
         yield from gated(block, width, 8192)
 
 
+def siglip(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Gemma 3's projector file: SigLIP's tower, a norm and a projection."""
+    width, inner, patch = 1152, 4304, 14
+    yield table("mm.input_projection", width, 2560, "matrix")
+    yield vector("mm.soft_emb_norm.weight", width)
+    yield Tensor("v.patch_embd.weight", (patch, patch, 3, width), "vector")
+    yield vector("v.patch_embd.bias", width)
+    yield Tensor("v.position_embd.weight", (width, 4096), "vector")
+    for layer in range(layers):
+        block = f"v.blk.{layer}"
+        products = {"attn_q": width, "attn_k": width, "attn_v": width, "attn_out": width, "ffn_up": inner}
+        for name, rows in products.items():
+            yield table(f"{block}.{name}", rows, width, "matrix")
+            yield vector(f"{block}.{name}.bias", rows)
+        yield table(f"{block}.ffn_down", width, inner, "matrix")
+        yield vector(f"{block}.ffn_down.bias", width)
+        for norm in ("ln1", "ln2"):
+            yield vector(f"{block}.{norm}.weight", width)
+            yield vector(f"{block}.{norm}.bias", width)
+    yield vector("v.post_ln.weight", width)
+    yield vector("v.post_ln.bias", width)
+
+
 SHAPES = {
+    # The projector file beside the text model of Gemma-3-4B.
+    "gemma-3-4b-tower": Shape(
+        "clip",
+        {
+            "has_vision_encoder": True,
+            "projector_type": "gemma3",
+            "use_gelu": True,
+            "vision.block_count": 27,
+            "vision.projection_dim": 2560,
+            "vision.image_size": 896,
+            "vision.patch_size": 14,
+            "vision.embedding_length": 1152,
+            "vision.feed_forward_length": 4304,
+            "vision.attention.head_count": 16,
+            "vision.attention.layer_norm_epsilon": 1e-6,
+            "vision.image_mean": [0.5, 0.5, 0.5],
+            "vision.image_std": [0.5, 0.5, 0.5],
+        },
+        siglip,
+        "f16",
+    ),
     "qwen3.5-2b": Shape(
         "qwen35",
         {
@@ -667,7 +722,7 @@ def text(value: str) -> bytes:
 
 
 def entry(key: str, value: Any) -> bytes:
-    """Return a key with its type and value: a string, a flag, a 32-bit integer or float, or a list of flags or integers."""
+    """Return a key with its type and value: a string, a flag, a 32-bit integer or float, or a list of flags, integers or floats."""
     match value:
         case str():
             return text(key) + struct.pack("<I", 8) + text(value)
@@ -675,6 +730,8 @@ def entry(key: str, value: Any) -> bytes:
             return text(key) + struct.pack("<I?", 7, value)
         case [bool(), *_]:
             return text(key) + struct.pack(f"<IIQ{len(value)}?", 9, 7, len(value), *value)
+        case [float(), *_]:
+            return text(key) + struct.pack(f"<IIQ{len(value)}f", 9, 6, len(value), *value)
         case list():
             return text(key) + struct.pack(f"<IIQ{len(value)}I", 9, 4, len(value), *value)
         case int():
@@ -686,7 +743,7 @@ def entry(key: str, value: Any) -> bytes:
 def header(shape: Shape, layout: list[tuple[Tensor, Format]], recipe: str, layers: int) -> bytes:
     """Return everything before the data, padded."""
     keys = {"general.architecture": shape.arch, "general.file_type": FILE_TYPES[recipe], "tokenizer.ggml.model": "none"}
-    for key, value in (shape.keys | {"block_count": layers}).items():
+    for key, value in (shape.keys | {shape.layers_key: layers}).items():
         keys[f"{shape.arch}.{key}"] = value(layers) if callable(value) else value
     result = b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(keys))
     result += b"".join(entry(key, value) for key, value in keys.items())
@@ -739,7 +796,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the random blocks (default: 0)")
     args = parser.parse_args()
     shape = SHAPES[args.shape]
-    recipe, layers = args.format or shape.recipe, args.layers or shape.keys["block_count"]
+    recipe, layers = args.format or shape.recipe, args.layers or shape.keys[shape.layers_key]
     size = write(args.out, shape, recipe, layers, args.seed)
     print(f"{args.out}: {size / 1e9:.2f} GB")
 

@@ -3,8 +3,9 @@
 
     scripts/tower_golden.py MODEL golden.safetensors --text 6,20 --images 1,2
 
-MODEL is the folder of a model that reads images of one size, such as Gemma 3. Prompt I has as many random ids and images as
-the lists say; pixels are random. The file has the tensors of make_golden.py and, for N images of R rows,
+MODEL is the folder of a model that reads images of one size: Gemma 3, Idefics 3 or SmolVLM, whose tiles are such images.
+Prompt I has as many random ids and images as the lists say; pixels are random. The file has the tensors of make_golden.py
+and, for N images of R rows,
 
     pI.pixel_values      float32 [N, C, H, W]
     pI.token_type_ids    int32 [1, T]           1 for the rows of images
@@ -28,27 +29,43 @@ Tensors = dict[str, torch.Tensor]
 
 def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, images: int) -> list[int]:
     """Return random ids with images between them."""
-    first, row, last = (getattr(config, name) for name in ("boi_token_index", "image_token_id", "eoi_token_index"))
+    row, rows = config.image_token_id, rows_of_image(config)
+    # Without tokens of their own, any stand around the rows.
+    first, last = (getattr(config, name, row - 1) for name in ("boi_token_index", "eoi_token_index"))
     ordinary = [token for token in range(3, config.text_config.vocab_size) if token not in {first, row, last}]
     tokens = generator.choice(ordinary, size=text).tolist()
-    image = [first] + [row] * config.mm_tokens_per_image + [last]
+    image = [first] + [row] * rows + [last]
     for index in range(images):
         at = 1 + (text - 1) * index // images
         tokens[at + index * len(image) : at + index * len(image)] = image
     return tokens
 
 
+def rows_of_image(config: transformers.PretrainedConfig) -> int:
+    """Return the number of rows that an image becomes."""
+    if hasattr(config, "mm_tokens_per_image"):
+        return config.mm_tokens_per_image
+    return (config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor) ** 2
+
+
+def is_tiled(config: transformers.PretrainedConfig) -> bool:
+    """Return whether the model reads the tiles of a picture as images, in one more dimension."""
+    return config.model_type in {"idefics3", "smolvlm"}
+
+
 def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
     """Return the greedy continuation, with the margin and the top ids of each step."""
-    ids, types = inputs["input_ids"], inputs["token_type_ids"]
+    ids, types = inputs["input_ids"], inputs.get("token_type_ids")
     values, best = [], []
     for _ in range(steps):
-        output = model(**(inputs | {"input_ids": ids, "token_type_ids": types}), use_cache=False)
+        more = {} if types is None else {"token_type_ids": types}
+        output = model(**(inputs | {"input_ids": ids} | more), use_cache=False)
         top = output.logits[0, -1].float().topk(make_golden.BEST)
         values.append(top.values)
         best.append(top.indices)
         ids = torch.cat([ids, top.indices[None, :1]], dim=1)
-        types = torch.cat([types, torch.zeros(1, 1, dtype=types.dtype)], dim=1)
+        if types is not None:
+            types = torch.cat([types, torch.zeros(1, 1, dtype=types.dtype)], dim=1)
     top_values, top_ids = torch.stack(values), torch.stack(best)
     return {
         "greedy": top_ids[:, 0].to(torch.int32),
@@ -59,16 +76,21 @@ def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
 
 def tensors(model: torch.nn.Module, ids: list[int], pixels: torch.Tensor, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
-    types = torch.tensor([[int(token == model.config.image_token_id) for token in ids]])
-    inputs = {
-        "input_ids": torch.tensor([ids]),
-        "pixel_values": pixels.to(model.dtype),
-        "token_type_ids": types,
-    }
+    pixels = pixels.to(model.dtype)
+    inputs = {"input_ids": torch.tensor([ids])}
+    if is_tiled(model.config):
+        inputs["pixel_values"] = pixels[None]
+        vision = model.model.vision_model
+    else:
+        inputs["pixel_values"] = pixels
+        inputs["token_type_ids"] = torch.tensor([[int(token == model.config.image_token_id) for token in ids]])
+        vision = model.model.vision_tower
     output = model(**inputs, output_hidden_states=True, use_cache=False)
-    tower = model.model.vision_tower(pixel_values=inputs["pixel_values"], output_hidden_states=True)
+    tower = vision(pixel_values=pixels, output_hidden_states=True)
     features = model.model.get_image_features(pixel_values=inputs["pixel_values"])
     features = getattr(features, "pooler_output", features)
+    if is_tiled(model.config):
+        features = features[0].reshape(len(pixels), -1, features[0].shape[-1])
     return {
         "hidden": torch.cat(output.hidden_states),
         "logits": output.logits[0],

@@ -38,8 +38,10 @@ pub fn options(model: &Model, options: RunOptions, show: Show) -> Result<RunOpti
 }
 
 fn with_images(model: &Model, options: RunOptions) -> Result<RunOptions> {
-    // A step holds the rows of one image and a row of each other sequence.
-    let rows = (model.image_format()?.rows() as u32).saturating_add(options.sequences.saturating_sub(1));
+    let facts = &model.tower_files()?.tower;
+    // A step holds the rows of one image that attend to each other, and a row of each other sequence.
+    let rows = if facts.image_tokens.mutual { facts.rows() as u32 } else { 1 };
+    let rows = rows.saturating_add(options.sequences.saturating_sub(1));
     Ok(RunOptions { images: true, chunk: options.chunk.max(rows), ..options })
 }
 
@@ -90,7 +92,7 @@ pub fn plan_if_possible(
 }
 
 /// Whether files of an image tower exist: a GGUF may have been downloaded without them.
-fn has_tower(model: &Model) -> bool {
+pub fn has_tower(model: &Model) -> bool {
     let files = model.files();
     files.weights.container().kind() != ContainerKind::Gguf
         || projector_files(files.folder()).is_ok_and(|projectors| !projectors.is_empty())

@@ -83,7 +83,7 @@ pub fn message_json(message: &ReplyMessage) -> Value {
 
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
-    let Stats { cached, prefill, decode, drafted, accepted, .. } = reply.stats;
+    let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
     let rate = |rate: TokenRate| {
         json!({
             "tokens": rate.tokens,
@@ -108,6 +108,7 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
         "text": reply.text,
         "stop": stop,
         "cached_tokens": cached,
+        "images": rate(images),
         "prefill": rate(prefill),
         "decode": rate(decode),
         "drafted_tokens": drafted,
@@ -117,13 +118,17 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
 
 /// The counts and times of a reply as a line for people.
 pub fn summary(reply: &FinishedReply) -> String {
-    let Stats { cached, prefill, decode, drafted, accepted, .. } = reply.stats;
+    let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
+    let seen = match images.tokens {
+        0 => String::new(),
+        rows => format!("images: {} in {:.2} s; ", counted(rows, "row"), images.time.as_secs_f64()),
+    };
     let drafts = match drafted {
         0 => String::new(),
         _ => format!("; drafts: {accepted} of {} accepted", counted(drafted, "token")),
     };
     format!(
-        "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s{drafts}",
+        "prompt: {} ({cached} cached); {seen}prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s{drafts}",
         counted(cached + prefill.tokens, "token"),
         counted(prefill.tokens, "token"),
         prefill.time.as_secs_f64(),

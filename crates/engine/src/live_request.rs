@@ -104,7 +104,7 @@ impl LiveRequest {
         let repetition = request.stop_rules.repetition.map(RepetitionFinder::new);
         let tokens = std::mem::take(&mut request.tokens);
         let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
-        let adapter = request.adapter;
+        let (adapter, images) = (request.adapter, request.images);
         let mut live = LiveRequest {
             id,
             request,
@@ -124,7 +124,7 @@ impl LiveRequest {
             needs_confirmed: false,
             begun: false,
             failure: None,
-            stats: Stats::default(),
+            stats: Stats { images, ..Stats::default() },
         };
         live.fit();
         live
@@ -305,7 +305,7 @@ impl LiveRequest {
         if std::mem::replace(&mut self.begun, true) {
             return None;
         }
-        self.stats.first_token = self.submitted.elapsed();
+        self.stats.first_token = self.stats.images.time + self.submitted.elapsed();
         Some(self.event(EventKind::Prefilled(self.stats)))
     }
 
@@ -478,7 +478,7 @@ impl LiveRequest {
                 Err(error) => return self.event(EventKind::Failed(error)),
             }
         }
-        self.stats.whole = self.submitted.elapsed();
+        self.stats.whole = self.stats.images.time + self.submitted.elapsed();
         self.event(EventKind::Finished { stop, text, stats: self.stats })
     }
 }

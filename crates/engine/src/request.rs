@@ -22,6 +22,9 @@ pub struct TokenRequest {
     /// Rows that replace the embeddings of tokens of the prompt, such as those of an image: in
     /// order of position, without overlap. Their tokens affect only penalties.
     pub given: Vec<EmbeddedRows>,
+    /// How many rows of `given` were made for this request before it was submitted, and the time that took. The times of
+    /// [`Stats`] include it.
+    pub images: TokenRate,
     /// Mutual spans of the prompt: ranges of positions that attend to each other both ways, in
     /// order, without overlap. Each is run in one step.
     pub spans: Vec<Range32>,
@@ -429,6 +432,8 @@ pub struct Stats {
     /// The other tokens of the prompt, over all chunks; includes the time to choose the
     /// first token of the reply.
     pub prefill: TokenRate,
+    /// The rows of images that a tower made for the request ([`TokenRequest::images`]).
+    pub images: TokenRate,
     /// Tokens after the first one, including a stop token. Without drafts, each is from a
     /// step of its own. A reply whose context overflows is prefilled again at times; then
     /// the first token after that counts as prefill.
@@ -442,10 +447,10 @@ pub struct Stats {
     pub requeued: u32,
     /// Tokens that were run again after their state was given up.
     pub repeated: TokenRate,
-    /// The time from submission to the first token of the reply, including waiting; zero if
-    /// there is none.
+    /// The time from submission to the first token of the reply, including waiting and that of `images`; zero
+    /// if there is none.
     pub first_token: Duration,
-    /// The time from submission to the end, including waiting; zero before the end.
+    /// The time from submission to the end, including waiting and that of `images`; zero before the end.
     pub whole: Duration,
 }
 

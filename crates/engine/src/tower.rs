@@ -21,14 +21,14 @@ struct TowerProgram {
 
 impl Tower {
     /// Returns a tower of its loaded programs: one that makes a hidden state of each patch, and one that makes a row of
-    /// each cell of hidden states.
+    /// each cell of hidden states. A cell is a sequence if the second program pools, else one row of its input.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when the programs are others, or have an input that is not known.
     pub fn new(patches: Box<dyn Runner>, cells: Box<dyn Runner>) -> Result<Tower> {
-        let kinds = [(&patches, OutputKind::Hidden), (&cells, OutputKind::Pooled)];
-        if kinds.iter().any(|(runner, kind)| runner.max_key().output != *kind || !runner.groups().is_empty())
-        {
+        let is_tower = patches.max_key().output == OutputKind::Hidden
+            && matches!(cells.max_key().output, OutputKind::Pooled | OutputKind::Hidden);
+        if !is_tower || [&patches, &cells].iter().any(|runner| !runner.groups().is_empty()) {
             let sentence = "the loaded programs are not those of an image tower; load a tower";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
@@ -46,7 +46,11 @@ impl Tower {
 
     /// The number of rows that an image becomes.
     pub fn rows(&self) -> usize {
-        self.cells.runner.max_key().sequences as usize
+        let key = self.cells.runner.max_key();
+        match key.output {
+            OutputKind::Pooled => key.sequences as usize,
+            OutputKind::Hidden | OutputKind::Logits => key.rows as usize,
+        }
     }
 
     /// The number of values of such a row.
@@ -66,10 +70,13 @@ impl Tower {
         positions: &[u32],
         watch: [&mut dyn Watch; 2],
     ) -> Result<Vec<f32>> {
-        let (count, rows) = (self.patches(), self.rows());
+        let count = self.patches();
         let [of_patches, of_cells] = watch;
         let hidden = self.patches.run(patches, positions, [1, count], of_patches)?;
-        self.cells.run(&hidden, &[], [rows, count / rows.max(1)], of_cells)
+        let key = self.cells.runner.max_key();
+        let sequences = key.sequences.max(1);
+        let cells = [sequences, key.rows / sequences].map(|number| number as usize);
+        self.cells.run(&hidden, &[], cells, of_cells)
     }
 }
 

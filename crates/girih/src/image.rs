@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::TowerFacts;
 use sha2::{Digest as _, Sha256};
 
-/// How images for a model are prepared: resized to a square, and cut into square patches.
+/// How images for a model are prepared: resized to a square, and cut into square patches. A picture may become several
+/// images: tiles of it, and the whole of it.
 ///
 /// ```no_run
 /// let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
@@ -89,9 +91,9 @@ impl ImageFormat {
     }
 }
 
-/// An image as the patches that a tower reads, cell after cell: cells row by row from the top left, and the patches of a
+/// A picture as the patches that a tower reads, cell after cell: cells row by row from the top left, and the patches of a
 /// cell in the same way. A patch has its values channel after channel, row of pixels after row. [`ImageFormat`] has the
-/// sizes.
+/// sizes. Where a model cuts pictures into tiles, these come row by row, and then the whole picture.
 ///
 /// ```
 /// let image = girih::ImagePatches::new(vec![0.0; 4]);
@@ -100,7 +102,10 @@ impl ImageFormat {
 #[derive(Clone)]
 pub struct ImagePatches {
     values: Arc<[f32]>,
-    digest: [u8; 32],
+    /// The rows and columns of tiles before the whole picture.
+    grid: [u32; 2],
+    /// That of each tile, and that of the whole picture.
+    digests: Arc<[[u8; 32]]>,
 }
 
 impl fmt::Debug for ImagePatches {
@@ -117,9 +122,60 @@ impl ImagePatches {
     /// ```
     pub fn new(values: impl Into<Arc<[f32]>>) -> ImagePatches {
         let values = values.into();
-        let mut digest = Sha256::new();
-        values.iter().for_each(|value| digest.update(value.to_bits().to_le_bytes()));
-        ImagePatches { digest: digest.finalize().into(), values }
+        ImagePatches { digests: [digest(&values)].into(), grid: [0, 0], values }
+    }
+
+    /// A picture with this grid of rows and columns of tiles, and the whole of it behind them. All have as many values.
+    ///
+    /// ```
+    /// let picture = girih::ImagePatches::tiled(vec![0.0, 1.0, 2.0], [1, 2])?;
+    /// assert_eq!((picture.grid(), picture.images()), ([1, 2], 3));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the values cannot be shared evenly.
+    pub fn tiled(values: impl Into<Arc<[f32]>>, grid: [u32; 2]) -> Result<ImagePatches> {
+        let values = values.into();
+        let images = u64::from(grid[0]) * u64::from(grid[1]) + 1;
+        let size = values.len() / usize::try_from(images).unwrap_or(usize::MAX);
+        if size == 0 || size as u64 * images != values.len() as u64 {
+            let sentence = format!(
+                "a picture of {} values has no {images} images of equal size; give tiles of {} rows and {} columns, and the \
+                 whole picture",
+                values.len(),
+                grid[0],
+                grid[1]
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        Ok(ImagePatches { digests: values.chunks_exact(size).map(digest).collect(), grid, values })
+    }
+
+    /// The rows and columns of tiles before the whole picture; 0 and 0 if there are none.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).grid(), [0, 0]);
+    /// ```
+    pub fn grid(&self) -> [u32; 2] {
+        self.grid
+    }
+
+    /// The number of images that the picture becomes: its tiles, and the whole.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).images(), 1);
+    /// ```
+    pub fn images(&self) -> usize {
+        self.digests.len()
+    }
+
+    /// The values of each of these images, and what identifies them.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&[f32], [u8; 32])> {
+        let size = (self.values.len() / self.digests.len()).max(1);
+        // An empty image has no chunk.
+        let values = self.values.chunks(size).chain(std::iter::repeat(&[][..]));
+        values.zip(self.digests.iter().copied())
     }
 
     /// The values, patch after patch.
@@ -131,7 +187,7 @@ impl ImagePatches {
         &self.values
     }
 
-    /// What identifies the values: images with equal ones share rows and state.
+    /// What identifies the values of the whole picture: images with equal ones share rows and state.
     ///
     /// ```
     /// use girih::ImagePatches;
@@ -139,6 +195,12 @@ impl ImagePatches {
     /// assert_ne!(ImagePatches::new(vec![0.5]).digest(), ImagePatches::new(vec![0.25]).digest());
     /// ```
     pub fn digest(&self) -> [u8; 32] {
-        self.digest
+        self.digests[self.digests.len() - 1]
     }
+}
+
+fn digest(values: &[f32]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    values.iter().for_each(|value| digest.update(value.to_bits().to_le_bytes()));
+    digest.finalize().into()
 }

@@ -2,9 +2,10 @@
 
 use girih_file::{quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, Preprocess, ResizeFilter};
+use girih_image::{Picture, PictureTiling, Preprocess, ResizeFilter};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
+use girih_model::arch::schema::PictureFilter;
 use girih_words::TextSpan;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
@@ -12,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::image::ImagePatches;
 use crate::image_prompt::expanded;
 use crate::model::Model;
+use crate::picture_preparation::PicturePreparation;
 
 /// The files that may say how images are prepared. Transformers 5 writes the second, with the first as a part.
 const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
@@ -19,9 +21,9 @@ const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 /// The part of the second file.
 const PART: &str = "image_processor";
 
-/// Keys that change no number, whatever they say: names of classes, layouts of arrays, and settings of what a key
-/// below switches off.
-const WITHOUT_EFFECT: [&str; 11] = [
+/// Keys that change no number, whatever they say: names of classes, layouts of arrays, settings of what a key
+/// below switches off, and those of videos.
+const WITHOUT_EFFECT: [&str; 13] = [
     "processor_class",
     "image_processor_type",
     "image_seq_length",
@@ -33,6 +35,8 @@ const WITHOUT_EFFECT: [&str; 11] = [
     "pan_and_scan_max_num_crops",
     "pan_and_scan_min_crop_size",
     "pan_and_scan_min_ratio_to_activate",
+    "return_row_col_info",
+    "video_sampling",
 ];
 
 impl Model {
@@ -49,36 +53,41 @@ impl Model {
     /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
     pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
         let positions = self.tower_files()?.tower.positions();
-        Ok(ImagePatches::new(self.image_preparation(|| preparation(self))?.rows(picture, &positions)?))
+        self.image_preparation(|| preparation(self))?.patches(picture, &positions)
     }
 
-    /// Returns a conversation with `images` images, as the model's chat template writes it, with the model's image tokens in
+    /// Returns a conversation with these images, as the model's chat template writes it, with the model's image tokens in
     /// their places. Its messages have a part of type `image` for each image.
     ///
     /// ```
-    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions};
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, ImagePatches, Model, OpenOptions};
     ///
     /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..OpenOptions::default() };
     /// let model = Model::open_with(BUILT_IN, &options)?;
     /// let chat = Conversation::new().user("Once");
-    /// assert_eq!(model.render_with_images(&chat, 0)?, model.render(&chat)?);
-    /// assert!(model.render_with_images(&chat, 1).is_err());
+    /// assert_eq!(model.render_with_images(&chat, &[])?, model.render(&chat)?);
+    /// assert!(model.render_with_images(&chat, &[ImagePatches::new(vec![0.0])]).is_err());
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Model::render`]; when the model reads no images, or the template wrote another number of images.
-    pub fn render_with_images(&self, conversation: &Conversation, images: usize) -> Result<Vec<TextSpan>> {
-        if images == 0 {
+    pub fn render_with_images(
+        &self,
+        conversation: &Conversation,
+        images: &[ImagePatches],
+    ) -> Result<Vec<TextSpan>> {
+        if images.is_empty() {
             return self.render(conversation);
         }
         let facts = &self.tower_files()?.tower;
-        expanded(self.render(conversation)?, facts, images)
+        let grids: Vec<[u32; 2]> = images.iter().map(ImagePatches::grid).collect();
+        expanded(self.render(conversation)?, facts, &grids)
     }
 }
 
 /// How pictures for a model become patches.
-fn preparation(model: &Model) -> Result<Preprocess> {
+fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
     match &config(model)? {
         Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file)),
@@ -105,24 +114,41 @@ fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
     Ok(None)
 }
 
-/// What transformers' `Gemma3ImageProcessor` does without a file: bilinear, mean and deviation 0.5.
-fn usual(facts: &TowerFacts) -> Preprocess {
-    Preprocess {
+/// What transformers' processors of these towers do without a file: the tower's filter and size, mean and deviation 0.5.
+fn usual(facts: &TowerFacts) -> PicturePreparation {
+    let image = Preprocess {
         width: facts.image as u32,
         height: facts.image as u32,
-        filter: ResizeFilter::Bilinear,
+        filter: match facts.filter {
+            PictureFilter::Bilinear => ResizeFilter::Bilinear,
+            PictureFilter::Lanczos => ResizeFilter::Lanczos,
+        },
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch: facts.patch as u32,
-    }
+    };
+    let tiles = facts.tiled_edge.map(|edge| PictureTiling {
+        edge: u32::try_from(edge).unwrap_or(u32::MAX),
+        side: image.width,
+        is_split: true,
+    });
+    PicturePreparation { image, tiles }
 }
 
 /// What a file says.
-fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
-    let mut found = usual(facts);
+fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
+    let PicturePreparation { image: mut found, mut tiles } = usual(facts);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
         let supported = match key.as_str() {
+            "do_pad" if tiles.is_some() => value.is_boolean(), // all images have one size
+            "size" if tiles.is_some() => {
+                set_tiles(&mut tiles, longest_edge(value), |tiles, edge| tiles.edge = edge)
+            }
+            "do_image_splitting" if tiles.is_some() => {
+                set_tiles(&mut tiles, value.as_bool(), |tiles, is_split| tiles.is_split = is_split)
+            }
+            "max_image_size" if tiles.is_some() => longest_edge(value) == Some(found.width),
             "do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb" => value == &Value::Bool(true),
             "do_pan_and_scan" | "do_center_crop" | "do_pad" => value == &Value::Bool(false),
             "size" => value == &serde_json::json!({"height": facts.image, "width": facts.image}),
@@ -138,7 +164,22 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preproc
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
     }
-    Ok(found)
+    Ok(PicturePreparation { image: found, tiles })
+}
+
+/// Sets a part of the rule of tiles, and whether there is something to set.
+fn set_tiles<T>(
+    tiles: &mut Option<PictureTiling>,
+    value: Option<T>,
+    set: impl FnOnce(&mut PictureTiling, T),
+) -> bool {
+    tiles.as_mut().zip(value).map(|(tiles, value)| set(tiles, value)).is_some()
+}
+
+/// The pixels of the longer side, if the value states these only.
+fn longest_edge(value: &Value) -> Option<u32> {
+    let edge = value.as_object().filter(|object| object.len() == 1)?.get("longest_edge")?.as_u64()?;
+    u32::try_from(edge).ok()
 }
 
 /// Sets `to`, and whether there is something to set.
@@ -160,8 +201,12 @@ mod tests {
 
     use super::*;
 
-    fn prepared(config: Value) -> std::result::Result<Preprocess, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
+    fn prepared(config: Value) -> std::result::Result<PicturePreparation, String> {
+        prepared_of("gemma3_vision", config)
+    }
+
+    fn prepared_of(fixture: &str, config: Value) -> std::result::Result<PicturePreparation, String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(fixture);
         let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
         let Value::Object(config) = config else { panic!("no object") };
         preprocess(&model.tower_files().unwrap().tower, &config).map_err(|error| error.to_string())
@@ -179,10 +224,43 @@ mod tests {
             "size": {"height": 28, "width": 28},
         });
         let found = prepared(published).unwrap();
-        assert_eq!((found.filter, found.patch, found.width), (ResizeFilter::Bilinear, 7, 28));
+        assert_eq!(
+            (found.image.filter, found.image.patch, found.image.width),
+            (ResizeFilter::Bilinear, 7, 28)
+        );
         assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
         let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();
-        assert_eq!((other.filter, other.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));
+        assert_eq!((other.image.filter, other.image.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));
+    }
+
+    /// The file of SmolVLM2 2.2B, with the sizes of the fixture.
+    #[test]
+    fn the_settings_of_tiles_are_read() {
+        let published = json!({
+            "do_convert_rgb": true, "do_image_splitting": true, "do_normalize": true, "do_pad": true,
+            "do_rescale": true, "do_resize": true, "image_mean": [0.5, 0.5, 0.5],
+            "image_processor_type": "SmolVLMImageProcessor", "image_std": [0.5, 0.5, 0.5],
+            "max_image_size": {"longest_edge": 30}, "processor_class": "SmolVLMProcessor", "resample": 1,
+            "rescale_factor": 0.00392156862745098, "size": {"longest_edge": 120},
+            "video_sampling": {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 30}},
+        });
+        let prepared = |config| prepared_of("idefics3", config);
+        let found = prepared(published).unwrap();
+        assert_eq!(found, prepared(json!({})).unwrap(), "four tiles a side, by Lanczos");
+        assert_eq!(found.tiles, Some(PictureTiling { edge: 120, side: 30, is_split: true }));
+        let whole = prepared(json!({"do_image_splitting": false, "size": {"longest_edge": 90}})).unwrap();
+        assert_eq!(whole.tiles, Some(PictureTiling { edge: 90, side: 30, is_split: false }));
+        for config in [
+            json!({"max_image_size": {"longest_edge": 60}}),
+            json!({"size": {"height": 30, "width": 30}}),
+            json!({"size": {"longest_edge": 120, "shortest_edge": 30}}),
+            json!({"do_image_splitting": "no"}),
+        ] {
+            let error = prepared(config.clone()).unwrap_err();
+            assert!(error.contains("does not support"), "{config}: {error}");
+        }
+        let error = prepared_of("gemma3_vision", json!({"do_image_splitting": true})).unwrap_err();
+        assert!(error.contains("'do_image_splitting' is true"), "{error}");
     }
 
     #[test]

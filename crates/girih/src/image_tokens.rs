@@ -11,11 +11,11 @@ use crate::model::Model;
 /// # Errors
 /// Of the kind [`ErrorKind::Refused`] when the tokenizer has other tokens, or there is none and the files state no ids.
 pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
-    let ImageTokens { ids, texts, .. } = &facts.image_tokens;
-    let tokenizer = match (model.text_processor(), ids) {
+    let ImageTokens { row, marks, texts, .. } = &facts.image_tokens;
+    let tokenizer = match (model.text_processor(), row) {
         (Ok(text), _) => &text.tokenizer,
         // Prompts are tokens.
-        (Err(_), Some([_, row, _])) => return Ok(*row),
+        (Err(_), Some(row)) => return Ok(*row),
         (Err(error), None) => return Err(error),
     };
     let special = |text: &str| {
@@ -25,14 +25,19 @@ pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
             Error::with_kind(ErrorKind::Refused, sentence)
         })
     };
-    let found = [special(texts.before.trim())?, special(&texts.row)?, special(texts.after.trim())?];
-    match ids {
-        Some(ids) if *ids != found => {
-            let sentence = format!(
-                "the model's files state the tokens {ids:?} for images, but the tokenizer has {found:?} for them"
-            );
-            Err(Error::with_kind(ErrorKind::Refused, sentence))
-        }
-        _ => Ok(found[1]),
+    let around = [texts.before.trim(), texts.after.trim()];
+    let around = match texts.marks.is_empty() {
+        true => around.into_iter().map(special).collect::<Result<Vec<_>>>()?,
+        false => texts.marks.iter().map(|mark| special(mark)).collect::<Result<Vec<_>>>()?,
+    };
+    let found = special(&texts.row)?;
+    let is_row = row.is_none_or(|row| row == found);
+    if is_row && marks.is_none_or(|marks| marks == around[..]) {
+        return Ok(found);
     }
+    let stated: Vec<u32> = row.iter().chain(marks.iter().flatten()).copied().collect();
+    let sentence = format!(
+        "the model's files state the tokens {stated:?} for images, but the tokenizer has {found} and {around:?} for them"
+    );
+    Err(Error::with_kind(ErrorKind::Refused, sentence))
 }

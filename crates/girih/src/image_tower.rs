@@ -2,8 +2,9 @@
 //! tenant.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use girih_engine::{EmbeddedRows, Tenant, Tower};
+use girih_engine::{EmbeddedRows, Tenant, TokenRate, Tower};
 use girih_graph::backend::Unwatched;
 use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::TowerFacts;
@@ -12,7 +13,7 @@ use crate::image::ImagePatches;
 use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::progress::ProgressCallback;
-use crate::tower_plan::{IMAGES_KEPT, TowerPlan};
+use crate::tower_plan::{TowerPlan, images_kept};
 
 /// The image tower of a session.
 pub(crate) struct ImageTower {
@@ -32,8 +33,11 @@ struct TowerState {
 
 /// The rows of the last images, the image that was used last at the end. Tenants share none: the time that an image takes
 /// would tell one what another sent.
-#[derive(Default)]
-struct KeptRows(Vec<(Tenant, [u8; 32], Arc<[f32]>)>);
+struct KeptRows {
+    rows: Vec<(Tenant, [u8; 32], Arc<[f32]>)>,
+    /// The number of images.
+    max: usize,
+}
 
 /// How far the tower is.
 enum TowerStage {
@@ -50,12 +54,16 @@ impl ImageTower {
     pub fn new(model: &Model, plan: TowerPlan, callback: ProgressCallback) -> Result<ImageTower> {
         let facts = plan.facts().clone();
         let (row, positions) = (row_token(model, &facts)?, facts.positions());
-        let state = TowerState { stage: TowerStage::Planned(plan), kept: KeptRows::default() };
+        let state = TowerState {
+            stage: TowerStage::Planned(plan),
+            kept: KeptRows { rows: Vec::new(), max: images_kept(&facts) },
+        };
         Ok(ImageTower { facts, row, positions, callback, state: Mutex::new(state) })
     }
 
-    /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of an image
-    /// are dropped before those of the next one are read.
+    /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of a picture
+    /// are dropped before those of the next one are read. Returns how many rows the tower made, and its time; loading it
+    /// is no part of that.
     ///
     /// # Errors
     /// When the tower cannot be loaded, the patches are not those of an image of this model, or the device fails; of the kind
@@ -66,31 +74,39 @@ impl ImageTower {
         tenant: &Tenant,
         images: Vec<ImagePatches>,
         wanted: Option<&(dyn Fn() -> bool + Send + Sync)>,
-    ) -> Result<()> {
-        for (rows, image) in given.iter_mut().zip(images) {
-            if wanted.is_some_and(|wanted| !wanted()) {
-                let sentence = "the request was given up before the rows of its images were made";
-                return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
+    ) -> Result<TokenRate> {
+        let (mut given, mut made) = (given.iter_mut(), TokenRate::default());
+        for picture in images {
+            for (image, rows) in picture.each().zip(&mut given) {
+                if wanted.is_some_and(|wanted| !wanted()) {
+                    let sentence = "the request was given up before the rows of its images were made";
+                    return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
+                }
+                rows.values = self.rows_of(tenant, image, &mut made)?;
             }
-            rows.values = self.rows_of(tenant, &image)?;
         }
-        Ok(())
+        Ok(made)
     }
 
-    /// The rows of an image of a tenant. They depend on its patches only.
-    fn rows_of(&self, tenant: &Tenant, image: &ImagePatches) -> Result<Arc<[f32]>> {
+    /// The rows of an image of a tenant. They depend on its patches only. If the tower makes them, `made` counts them.
+    fn rows_of(
+        &self,
+        tenant: &Tenant,
+        (values, digest): (&[f32], [u8; 32]),
+        made: &mut TokenRate,
+    ) -> Result<Arc<[f32]>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let TowerState { stage, kept } = &mut *state;
-        if let Some(rows) = kept.find(tenant, image.digest()) {
+        if let Some(rows) = kept.find(tenant, digest) {
             return Ok(rows);
         }
-        let rows = stage.loaded(&self.callback)?.rows_of(
-            image.values(),
-            &self.positions,
-            [&mut Unwatched, &mut Unwatched],
-        )?;
+        let tower = stage.loaded(&self.callback)?;
+        let begun = Instant::now();
+        let rows = tower.rows_of(values, &self.positions, [&mut Unwatched, &mut Unwatched])?;
+        made.tokens += tower.rows() as u32;
+        made.time += begun.elapsed();
         let rows: Arc<[f32]> = rows.into();
-        kept.add(tenant, image.digest(), Arc::clone(&rows));
+        kept.add(tenant, digest, Arc::clone(&rows));
         Ok(rows)
     }
 }
@@ -98,25 +114,25 @@ impl ImageTower {
 impl KeptRows {
     /// The rows of an image that this tenant has sent, which becomes the one that was used last.
     fn find(&mut self, tenant: &Tenant, image: [u8; 32]) -> Option<Arc<[f32]>> {
-        let index = self.0.iter().position(|(owner, digest, _)| owner == tenant && *digest == image)?;
-        let found = self.0.remove(index);
+        let index = self.rows.iter().position(|(owner, digest, _)| owner == tenant && *digest == image)?;
+        let found = self.rows.remove(index);
         let rows = Arc::clone(&found.2);
-        self.0.push(found);
+        self.rows.push(found);
         Some(rows)
     }
 
     /// Keeps the rows of an image. If there are too many, the oldest of the tenant that has the most gives way: none is left
     /// without rows because another sends many images. Of two that have as many, it is this one's.
     fn add(&mut self, tenant: &Tenant, image: [u8; 32], rows: Arc<[f32]>) {
-        if self.0.len() >= IMAGES_KEPT {
-            let count = |of: &Tenant| self.0.iter().filter(|(owner, ..)| owner == of).count();
-            let most = self.0.iter().map(|(owner, ..)| count(owner)).max();
+        if self.rows.len() >= self.max {
+            let count = |of: &Tenant| self.rows.iter().filter(|(owner, ..)| owner == of).count();
+            let most = self.rows.iter().map(|(owner, ..)| count(owner)).max();
             let is_first = |owner: &Tenant| owner == tenant && Some(count(owner)) == most;
-            let own = self.0.iter().position(|(owner, ..)| is_first(owner));
-            let index = own.or_else(|| self.0.iter().position(|(owner, ..)| Some(count(owner)) == most));
-            self.0.remove(index.unwrap_or(0));
+            let own = self.rows.iter().position(|(owner, ..)| is_first(owner));
+            let index = own.or_else(|| self.rows.iter().position(|(owner, ..)| Some(count(owner)) == most));
+            self.rows.remove(index.unwrap_or(0));
         }
-        self.0.push((tenant.clone(), image, rows));
+        self.rows.push((tenant.clone(), image, rows));
     }
 }
 
@@ -150,6 +166,11 @@ fn stays(error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tower_plan::IMAGES_KEPT;
+
+    fn none() -> KeptRows {
+        KeptRows { rows: Vec::new(), max: IMAGES_KEPT }
+    }
 
     fn keep(kept: &mut KeptRows, tenant: &Tenant, images: std::ops::Range<u8>) {
         images.for_each(|image| kept.add(tenant, [image; 32], vec![f32::from(image)].into()));
@@ -158,7 +179,7 @@ mod tests {
     #[test]
     fn tenants_share_no_rows_of_images() {
         let (alice, bob) = (Tenant::new("alice"), Tenant::new("bob"));
-        let mut kept = KeptRows::default();
+        let mut kept = none();
         keep(&mut kept, &alice, 0..2);
         assert!(kept.find(&bob, [0; 32]).is_none(), "bob has not sent it");
         assert!(kept.find(&Tenant::default(), [0; 32]).is_none());
@@ -168,15 +189,15 @@ mod tests {
     #[test]
     fn many_images_of_a_tenant_evict_its_own() {
         let (alice, bob) = (Tenant::new("alice"), Tenant::new("bob"));
-        let mut kept = KeptRows::default();
+        let mut kept = none();
         keep(&mut kept, &bob, 0..2);
         keep(&mut kept, &alice, 0..100);
-        assert_eq!(kept.0.len(), IMAGES_KEPT);
+        assert_eq!(kept.rows.len(), IMAGES_KEPT);
         assert!(kept.find(&bob, [0; 32]).is_some() && kept.find(&bob, [1; 32]).is_some());
         assert!(kept.find(&alice, [99; 32]).is_some() && kept.find(&alice, [85; 32]).is_none());
         // bob gets as much as alice has, and no more.
         keep(&mut kept, &bob, 2..100);
-        let own = kept.0.iter().filter(|(owner, ..)| *owner == bob).count();
-        assert_eq!((kept.0.len(), own), (IMAGES_KEPT, IMAGES_KEPT / 2));
+        let own = kept.rows.iter().filter(|(owner, ..)| *owner == bob).count();
+        assert_eq!((kept.rows.len(), own), (IMAGES_KEPT, IMAGES_KEPT / 2));
     }
 }

@@ -69,6 +69,8 @@ mod model;
 mod model_pool;
 mod mtp_plan;
 mod open_options;
+#[cfg(feature = "image")]
+mod picture_preparation;
 mod places;
 mod plan;
 mod pool_entry;

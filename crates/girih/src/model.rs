@@ -12,6 +12,8 @@ use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 use crate::image::ImageFormat;
 use crate::location::ModelLocation;
 use crate::open_options::OpenOptions;
+#[cfg(feature = "image")]
+use crate::picture_preparation::PicturePreparation;
 
 /// An opened model. Its weights stay on disk until it is started; its tokenizer is opened
 /// when it is first needed. Clones share the same files.
@@ -35,7 +37,7 @@ struct OpenedModel {
     tower: OnceLock<Result<Arc<TowerFiles>>>,
     /// How pictures become patches.
     #[cfg(feature = "image")]
-    preparation: OnceLock<girih_image::Preprocess>,
+    preparation: OnceLock<PicturePreparation>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
     grammars: OnceLock<girih_grammar::GrammarCompiler>,
@@ -386,8 +388,8 @@ impl Model {
     #[cfg(feature = "image")]
     pub(crate) fn image_preparation(
         &self,
-        read: impl FnOnce() -> Result<girih_image::Preprocess>,
-    ) -> Result<&girih_image::Preprocess> {
+        read: impl FnOnce() -> Result<PicturePreparation>,
+    ) -> Result<&PicturePreparation> {
         made_once(&self.0.preparation, read)
     }
 
@@ -408,7 +410,7 @@ impl Model {
 
 /// The value of a cell, which is made if there is none. A failure is not kept: what failed, such as to start
 /// a thread, may succeed later.
-#[cfg(feature = "grammar")]
+#[cfg(any(feature = "grammar", feature = "image"))]
 fn made_once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(value) = cell.get() {
         return Ok(value);

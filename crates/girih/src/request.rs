@@ -640,13 +640,14 @@ impl Request {
 
     /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
     fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, PromptPlaces)> {
-        let (format, images) = (self.format.take(), self.images.len());
+        let format = self.format.take();
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),
             Prompt::Conversation(conversation) => {
                 let mut spans = model.render(&conversation)?;
-                if images > 0 {
-                    spans = expanded(spans, &model.tower_files()?.tower, images)?;
+                if !self.images.is_empty() {
+                    let grids: Vec<[u32; 2]> = self.images.iter().map(ImagePatches::grid).collect();
+                    spans = expanded(spans, &model.tower_files()?.tower, &grids)?;
                 }
                 let format = match format {
                     None if self.wants_text || self.forces_call() => {
@@ -747,7 +748,8 @@ impl Request {
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);
         checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
         if let Some(tower) = tower {
-            tower.fill(&mut request.given, &request.tenant, self.images, self.wanted.as_deref())?;
+            let wanted = self.wanted.as_deref();
+            request.images = tower.fill(&mut request.given, &request.tenant, self.images, wanted)?;
         }
         let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
         let prepared = (0..count).map(|number| {

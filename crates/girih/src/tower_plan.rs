@@ -26,6 +26,17 @@ use crate::services::ModelServices;
 /// ```
 pub const IMAGES_KEPT: usize = 16;
 
+/// As [`IMAGES_KEPT`], of models that cut pictures into tiles: each is an image. Published ones make at most 17 of a picture.
+const TILES_KEPT: usize = 64;
+
+/// The number of images whose rows a session keeps for a tower.
+pub(crate) fn images_kept(facts: &TowerFacts) -> usize {
+    match facts.tiled_edge {
+        None => IMAGES_KEPT,
+        Some(_) => TILES_KEPT,
+    }
+}
+
 /// The image tower of a planned model: its two programs, from patches to hidden states and from cells of these to rows of
 /// the text model.
 ///
@@ -158,7 +169,7 @@ impl TowerPlan {
     /// ```
     pub fn memory(&self) -> MemoryPlan {
         let facts = self.facts();
-        let rows = IMAGES_KEPT * facts.rows() * facts.projector.width * size_of::<f32>();
+        let rows = images_kept(facts) * facts.rows() * facts.projector.width * size_of::<f32>();
         // Patches, and the hidden states on their way to the second program.
         let values = facts.patches() * (facts.patch_values() + self.files.facts.sizes.width);
         let staging = (values * size_of::<f32>()) as u64;

@@ -126,9 +126,19 @@ impl GpuKernel {
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
-            GpuKernel::Write(dtype) => [state, numbers(dtype), include_str!("kernels/write.wgsl")].concat(),
+            GpuKernel::Write(dtype) => {
+                let each = match dtype {
+                    DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
+                    _ => include_str!("kernels/write_floats.wgsl"),
+                };
+                [math, state, numbers(dtype), include_str!("kernels/write.wgsl"), each].concat()
+            }
             GpuKernel::Attend(dtype) => {
-                [math, state, numbers(dtype), include_str!("kernels/attend.wgsl")].concat()
+                let each = match dtype {
+                    DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
+                    _ => include_str!("kernels/attend_floats.wgsl"),
+                };
+                [math, state, numbers(dtype), include_str!("kernels/attend.wgsl"), each].concat()
             }
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
@@ -145,16 +155,22 @@ impl GpuKernel {
 fn numbers(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 => {
-            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = false;\n\
-             fn numbers(w: u32) -> vec2<f32> { return unpack2x16float(w); }\n"
+            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = false;\nalias Numbers = vec2<f32>;\n\
+             fn numbers(w: u32) -> Numbers { return unpack2x16float(w); }\n"
         }
         DType::BF16 => {
-            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = true;\n\
-             fn numbers(w: u32) -> vec2<f32> { return bitcast<vec2<f32>>(vec2<u32>(w << 16u, w & 0xffff0000u)); }\n"
+            "const VALUES: u32 = 2u;\nconst IS_BRAIN: bool = true;\nalias Numbers = vec2<f32>;\n\
+             fn numbers(w: u32) -> Numbers { return bitcast<vec2<f32>>(vec2<u32>(w << 16u, w & 0xffff0000u)); }\n"
+        }
+        // Codes, without their scale.
+        DType::Q8_0 => {
+            "const VALUES: u32 = 4u;\nconst IS_BRAIN: bool = false;\nalias Numbers = vec4<f32>;\n\
+             fn numbers(w: u32) -> Numbers {\n    \
+                return vec4<f32>(bitcast<vec4<i32>>(vec4<u32>(w << 24u, w << 16u, w << 8u, w)) >> vec4<u32>(24u));\n}\n"
         }
         _ => {
-            "const VALUES: u32 = 1u;\nconst IS_BRAIN: bool = false;\n\
-             fn numbers(w: u32) -> vec2<f32> { return vec2<f32>(bitcast<f32>(w), 0.0); }\n"
+            "const VALUES: u32 = 1u;\nconst IS_BRAIN: bool = false;\nalias Numbers = vec2<f32>;\n\
+             fn numbers(w: u32) -> Numbers { return vec2<f32>(bitcast<f32>(w), 0.0); }\n"
         }
     }
 }

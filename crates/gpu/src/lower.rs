@@ -562,9 +562,10 @@ impl Lowering<'_> {
             u32::from(layout.is_transposed),
             self.parts.group(group),
             id,
+            layout.write_units(),
         ];
         let binds = vec![BufferRef::Step, self.value(x)?, to, BufferRef::Faults];
-        let each = (layout.heads * layout.words()) as usize;
+        let each = (layout.heads * layout.write_units()) as usize;
         Ok(Instruction::Launch(GpuLaunch::elements(
             GpuKernel::Write(layout.dtype),
             binds,
@@ -600,10 +601,6 @@ impl Lowering<'_> {
                 held
             }
         };
-        let value_words = match dtype {
-            DType::F16 | DType::BF16 => value_size.div_ceil(2),
-            _ => value_size,
-        };
         let heads = inner(self.graph, q)[0] as u32;
         let numbers = selected.map_or(0, |id| self.stride(id) as u32);
         let (place, value_size) = (self.parts.span(span), value_size as u32);
@@ -615,7 +612,7 @@ impl Lowering<'_> {
             of_keys.size,
             value_size,
             of_keys.words(),
-            value_words as u32,
+            of_values.words(),
             place,
             self.parts.group(group),
             numbers,

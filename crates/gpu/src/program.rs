@@ -130,7 +130,7 @@ impl List {
         let frequencies =
             parts.frequencies().iter().map(|id| weights.host(graph.value(*id)).map(<[f32]>::to_vec));
         let frequencies = frequencies.collect::<Result<_>>()?;
-        let is_rounded = |dtype| matches!(dtype, DType::F16 | DType::BF16);
+        let is_rounded = |dtype| matches!(dtype, DType::F16 | DType::BF16 | DType::Q8_0);
         let may_fail =
             graph.values.iter().any(|value| matches!(value.role, Role::State(_)) && is_rounded(value.dtype));
         let fused =

@@ -4,7 +4,7 @@ use girih_graph::backend::Refusal;
 use girih_graph::{AppliedOp, Graph, Node, Op, OperandKind, Role, StateKind, Value, ValueId};
 use girih_tensor::DType;
 
-use crate::state::is_keys;
+use crate::state::{Q8_0_GROUP, is_keys};
 use crate::step_table::group_of;
 use crate::weight_role::{WeightRole, use_of};
 
@@ -57,8 +57,17 @@ fn state_objection(graph: &Graph, id: ValueId) -> Result<(), String> {
         StateKind::Carried if dtype != DType::F32 => {
             return Err(format!("the carried value '{name}' is {dtype}; the GPU carries f32"));
         }
-        StateKind::Positions { .. } if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
-            return Err(format!("the GPU has no KV cache in {dtype}: use f32, f16 or bf16 (--kv f16)"));
+        StateKind::Positions { .. }
+            if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0) =>
+        {
+            return Err(format!("the GPU has no KV cache in {dtype}: use f32, f16, bf16 or q8_0 (--kv f16)"));
+        }
+        StateKind::Positions { .. }
+            if dtype == DType::Q8_0
+                && !graph.value(id).shape.columns().is_multiple_of(Q8_0_GROUP as usize) =>
+        {
+            let size = graph.value(id).shape.columns();
+            return Err(format!("q8_0 needs a head size divisible by {Q8_0_GROUP}; this one is {size}"));
         }
         StateKind::Carried | StateKind::Positions { .. } => {}
     }

@@ -11,6 +11,9 @@ use wgpu::Buffer;
 use crate::device::GpuDevice;
 use crate::step_table::group_of;
 
+/// Numbers that share a scale in Q8_0.
+pub(crate) const Q8_0_GROUP: u32 = 32;
+
 /// How a state value lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLayout {
@@ -30,11 +33,20 @@ impl HeldLayout {
         HeldLayout { dtype, heads: heads as u32, size: size as u32, is_transposed }
     }
 
-    /// Words of a head at a position.
+    /// Words of a head at a position. Those of Q8_0 end with the scales, two in a word.
     pub fn words(&self) -> u32 {
         match self.dtype {
             DType::F16 | DType::BF16 => self.size.div_ceil(2),
+            DType::Q8_0 => self.size / 4 + self.size.div_ceil(2 * Q8_0_GROUP),
             _ => self.size,
+        }
+    }
+
+    /// The invocations that write a head at a position: one a word, or one for two groups of Q8_0.
+    pub fn write_units(&self) -> u32 {
+        match self.dtype {
+            DType::Q8_0 => self.size.div_ceil(2 * Q8_0_GROUP),
+            _ => self.words(),
         }
     }
 

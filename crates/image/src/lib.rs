@@ -32,6 +32,7 @@ mod patches;
 mod picture;
 mod raster;
 mod resize;
+mod tiles;
 mod zeroed;
 
 pub use girih_tensor::{Error, ErrorKind, Result};
@@ -39,3 +40,4 @@ pub use limits::DecodeLimits;
 pub use patches::Preprocess;
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};
+pub use tiles::{PictureTiling, Tiles};

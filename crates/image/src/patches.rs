@@ -27,15 +27,15 @@ pub struct Preprocess {
 
 impl Preprocess {
     /// The patches of a picture at these positions, one row after another. A position counts the patches row by row; within
-    /// a patch the order is channel, y, x.
+    /// a patch the order is channel, y, x. Pixels beyond the last whole patch are in none.
     ///
     /// # Errors
-    /// If the size is not a multiple of the patch, is too large, or has no patch at a position.
+    /// If the size is less than a patch, is too large, or has no patch at a position.
     pub fn rows(&self, picture: &Picture, positions: &[u32]) -> Result<Vec<f32>> {
         let Preprocess { width, height, patch, .. } = *self;
-        if patch == 0 || width % patch != 0 || height % patch != 0 {
+        if patch == 0 || width < patch || height < patch {
             return Err(refused(format!(
-                "an image of {width} x {height} pixels is not made of patches of {patch} pixels"
+                "an image of {width} x {height} pixels has no patch of {patch} x {patch} pixels"
             )));
         }
         let (columns, lines) = (width / patch, height / patch);

@@ -142,6 +142,9 @@ pub fn resize(picture: &Picture, width: u32, height: u32, filter: ResizeFilter) 
             "an image cannot be resized to {width} x {height} pixels; from 1 to {MAX_PIXELS} are allowed"
         )));
     }
+    if (picture.width(), picture.height()) == (width, height) {
+        return Ok(picture.clone());
+    }
     let across = LineTaps::new(picture.width(), width, filter);
     let down = LineTaps::new(picture.height(), height, filter);
     let row_bytes = 3 * width as usize;

@@ -65,9 +65,9 @@ impl GoldenPrompt {
         self.images.iter().map(GoldenImage::given).collect()
     }
 
-    /// The positions of its images, each of which attend to each other.
+    /// The positions of its images, if those of each attend to each other.
     pub(crate) fn spans(&self) -> Vec<Range32> {
-        self.images.iter().map(|image| image.rows).collect()
+        self.images.iter().filter(|image| image.is_mutual).map(|image| image.rows).collect()
     }
 }
 

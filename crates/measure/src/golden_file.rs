@@ -39,6 +39,8 @@ pub struct ImageSizes {
     pub width: usize,
     /// The patches of an image.
     pub patches: usize,
+    /// Whether the rows of an image attend to each other both ways.
+    pub is_mutual: bool,
 }
 
 /// The kind of model that a golden was made from.

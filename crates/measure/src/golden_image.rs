@@ -16,6 +16,8 @@ pub struct GoldenImage {
     pub features: Vec<f32>,
     /// The positions of these rows in the prompt.
     pub rows: Range32,
+    /// Whether these rows attend to each other both ways.
+    pub is_mutual: bool,
     /// The hidden states of the tower, each row after row of patches; empty if the golden has none.
     pub hidden: Vec<Vec<f32>>,
 }
@@ -38,7 +40,7 @@ impl GoldenImage {
 pub(crate) fn images(file: &GoldenFile<'_>, prompt: usize, tokens: usize) -> Result<Vec<GoldenImage>> {
     let name = format!("p{prompt}.pixel_values");
     let Some(sizes) = file.sizes().image.filter(|_| file.has(&name)) else { return Ok(Vec::new()) };
-    let ImageSizes { channels, side, rows, layers, width, patches } = sizes;
+    let ImageSizes { channels, side, rows, layers, width, patches, is_mutual } = sizes;
     let count = file.outermost(&name)?;
     let pixels = file.numbers(&name, &[count, channels, side, side])?;
     let of_text = file.sizes().width;
@@ -67,6 +69,7 @@ pub(crate) fn images(file: &GoldenFile<'_>, prompt: usize, tokens: usize) -> Res
             pixels: of(&pixels, channels * side * side),
             features: of(&features, rows * of_text),
             rows: Range32 { start: run[0], end: run[0] + rows as u32 },
+            is_mutual,
             hidden: hidden.take(layers + 1).map(<[f32]>::to_vec).collect(),
         }
     });

@@ -40,7 +40,7 @@ pub use layers::{LayerRow, diagnose, diagnose_against};
 pub use minimal_work::MinimalWork;
 pub use mtp_gate::{MtpGolden, MtpPrompt, MtpVerdict, verify_mtp};
 pub use perplexity::{Perplexity, perplexity};
-pub use profile::{Amounts, Profile, ProfileRow, profile};
+pub use profile::{Amounts, Profile, ProfileRow, profile, profile_image};
 pub use progress::{MeasureProgress, ProgressWatcher};
 pub use speed::{BenchCase, BenchTimes, Spread, first_token, random_tokens, speed};
 pub use tower_gate::{IMAGE_ROWS, TowerBound, diagnose_image};

@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use girih_engine::Tower;
 use girih_graph::backend::{Block, Input, NodeTime, Range32, Unwatched};
 use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
+use girih_model::arch::TowerFacts;
 use girih_tensor::{Random, Shape};
 use serde::Serialize;
 
@@ -168,6 +170,20 @@ pub fn profile(
         counter.add(1);
     }
     Ok([prefill, decode])
+}
+
+/// Runs an image of random pixels. Returns the profile of the tower; its tokens are the rows of the image.
+///
+/// # Errors
+/// When the tower fails.
+pub fn profile_image(tower: &mut Tower, facts: &TowerFacts, seed: u64) -> Result<Profile> {
+    let patches = Random(seed).numbers(facts.patches() * facts.patch_values());
+    let [mut of_patches, mut of_cells] = [Profile::default(), Profile::default()];
+    let begun = Instant::now();
+    tower.rows_of(&patches, &facts.positions(), [&mut of_patches, &mut of_cells])?;
+    let wall_seconds = begun.elapsed().as_secs_f64();
+    let rows = of_patches.rows.into_iter().chain(of_cells.rows).collect();
+    Ok(Profile { rows, steps: 1, tokens: facts.rows() as u64, wall_seconds, known: HashMap::new() })
 }
 
 /// A sequence of given tokens that a runner runs step by step.

@@ -62,12 +62,17 @@ pub fn diagnose_image(
     let sizes = bound.patches.row_sizes([patches]).with_given(given);
     let sizes = sizes.with_squares(InputSpec::PATCHES, squares.collect());
     let mut of_patches = RunWatch { hidden, sizes };
-    let mut of_cells = bound.cells.row_sizes(vec![patches / rows; rows]);
+    let joined = facts.projector.cell_rows();
+    let mut of_cells = match joined {
+        1 => bound.cells.row_sizes(vec![patches / rows; rows]),
+        _ => bound.cells.row_sizes([rows]),
+    };
     let made = tower.rows_of(&values, &positions, [&mut of_patches, &mut of_cells])?;
     let errors = bound.patches.follow(&of_patches.sizes);
-    let given = (0..patches).map(|row| errors.of(TOWER_HIDDEN, row).unwrap_or(1.0)).collect();
-    let of_cells = of_cells.with_squares(InputSpec::PATCHES, of_patches.sizes.squares_of(TOWER_HIDDEN));
-    let of_cells = bound.cells.follow(&of_cells.with_given(given));
+    let given: Vec<f64> = (0..patches).map(|row| errors.of(TOWER_HIDDEN, row).unwrap_or(1.0)).collect();
+    let (given, squares) = joined_rows(&given, &of_patches.sizes.squares_of(TOWER_HIDDEN), joined);
+    let of_cells = of_cells.with_squares(InputSpec::PATCHES, squares).with_given(given);
+    let of_cells = bound.cells.follow(&of_cells);
     used.add(&errors);
     used.add(&of_cells);
     let mut compared = Vec::with_capacity(layers + 2);
@@ -87,6 +92,23 @@ pub fn diagnose_image(
         bound.cells.at(TOWER_ROWS, rms(want), of_cells.of(TOWER_ROWS, row))
     }));
     Ok(compared)
+}
+
+/// The errors and the mean squares of rows that each hold `count` rows with these, one after another. An error is the mean
+/// square of the differences, as a share of that of the row: those of larger rows weigh more.
+fn joined_rows(errors: &[f64], squares: &[f64], count: usize) -> (Vec<f64>, Vec<f64>) {
+    if squares.len() != errors.len() {
+        let largest = |errors: &[f64]| errors.iter().copied().fold(0.0, f64::max);
+        return (errors.chunks(count).map(largest).collect(), Vec::new());
+    }
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let joined = errors.chunks(count).zip(squares.chunks(count)).map(|(errors, squares)| {
+        let differences: Vec<f64> =
+            errors.iter().zip(squares).map(|(error, square)| error * square).collect();
+        let square = mean(squares);
+        (if square > 0.0 { mean(&differences) / square } else { mean(errors) }, square)
+    });
+    joined.unzip()
 }
 
 /// The patches of an image at these positions, each channel after channel, row of pixels after row.

@@ -3,6 +3,7 @@
 use girih_graph::{Key, OutputKind};
 
 use crate::arch::TowerFacts;
+use crate::arch::schema::CellRule;
 
 /// A part of a tower, which is a program of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +26,17 @@ impl TowerPart {
                 output_rows: patches,
                 output: OutputKind::Hidden,
             },
-            TowerPart::Cells => Key {
-                rows: patches,
-                sequences: rows,
-                context: patches / rows,
-                output_rows: rows,
-                output: OutputKind::Pooled,
+            TowerPart::Cells => match tower.projector.cells {
+                CellRule::Mean => Key {
+                    rows: patches,
+                    sequences: rows,
+                    context: patches / rows,
+                    output_rows: rows,
+                    output: OutputKind::Pooled,
+                },
+                CellRule::Concat => {
+                    Key { rows, sequences: 1, context: rows, output_rows: rows, output: OutputKind::Hidden }
+                }
             },
         }
     }

@@ -16,6 +16,10 @@ use crate::error::ApiError;
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
 
+/// The maximum number of bytes that the patches of a request's images take: those of 16 images of Gemma 3 take 154 MB, of 9
+/// of SmolVLM, each with 17 tiles, 480 MB.
+const MAX_PATCH_BYTES: usize = 512 << 20;
+
 /// Held while an image is decoded: one at a time, of all requests, for its memory.
 static DECODING: Mutex<()> = Mutex::new(());
 
@@ -172,12 +176,22 @@ pub fn decoded(
         let param = &first.param;
         return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
     }
+    let mut taken = 0;
     let patches = images.into_iter().map(|image| {
         let _decoding = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
-        match is_wanted() {
-            true => image.decoded(model),
-            false => Err(ApiError::invalid(&image.param, "the client left before its images were decoded")),
+        if !is_wanted() {
+            return Err(ApiError::invalid(&image.param, "the client left before its images were decoded"));
         }
+        let patches = image.decoded(model)?;
+        taken += size_of_val(patches.values());
+        if taken > MAX_PATCH_BYTES {
+            let message = format!(
+                "the request's images take {taken} bytes up to {}; the maximum is {MAX_PATCH_BYTES}: send fewer",
+                image.param
+            );
+            return Err(ApiError::invalid(&image.param, message));
+        }
+        Ok(patches)
     });
     patches.collect()
 }

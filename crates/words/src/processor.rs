@@ -85,14 +85,39 @@ impl TextProcessor {
             Error::with_kind(ErrorKind::Refused, sentence)
         })?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        renderer.render(&RenderRequest {
+        let request = RenderRequest {
             template: template.source(conversation.tools.as_deref())?,
             variables: &template.variables,
             special_tokens: &self.special,
             conversation,
+            has_typed_texts: false,
             unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
-        })
+        };
+        let plain = renderer.render(&request);
+        let is_lost = plain.as_ref().map_or(true, |spans| lacks_text(spans, conversation));
+        if !is_lost || !request.template.contains("type") {
+            return plain;
+        }
+        // Some templates of models that read images know only lists of parts: they drop texts, or fail.
+        match renderer.render(&RenderRequest { has_typed_texts: true, ..request }) {
+            Ok(spans) if !lacks_text(&spans, conversation) => Ok(spans),
+            _ => plain,
+        }
     }
+}
+
+/// Whether a text of a message is not in a prompt. Replies with markup do not count: templates cut it.
+fn lacks_text(spans: &[TextSpan], conversation: &Conversation) -> bool {
+    let prompt: String = spans.iter().map(|span| span.text.as_str()).collect();
+    conversation.messages.iter().any(|message| {
+        let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
+        let is_whole = match message.get("role").and_then(Value::as_str) {
+            Some("user" | "system") => true,
+            Some("assistant") => !text.contains(['<', '[']),
+            _ => false,
+        };
+        is_whole && !prompt.contains(text.trim())
+    })
 }
 
 /// The named tokens as variables of a template.
@@ -112,6 +137,35 @@ fn token_variables(tokenizer: &Tokenizer) -> Map<String, Value> {
 mod tests {
     use super::*;
     use crate::stream::Detokenizer;
+    use crate::template::RenderLimits;
+
+    fn rendered(template: &str, conversation: &Conversation) -> Result<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/llama32_tied");
+        let processor = TextProcessor::open(&folder, &TextLimits::DEFAULT)?.with_template(template);
+        let spans = processor.render(&mut Renderer::in_process(RenderLimits::default()), conversation)?;
+        Ok(spans.into_iter().map(|span| span.text).collect())
+    }
+
+    /// The bug: a template of SmolVLM dropped every text, and the model answered an empty question.
+    #[test]
+    fn a_template_that_knows_only_parts_gets_texts_as_parts() {
+        let parts = "{% for message in messages %}{{ message.role }}: {% for part in message.content %}\
+            {% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}|{% endfor %}";
+        let mut chat = Conversation::new().system("Be brief.").user("Hi <b>");
+        assert_eq!(rendered(parts, &chat).unwrap(), "system: Be brief.|user: Hi <b>|");
+        chat.messages[1]["content"] = serde_json::json!([{"type": "image"}, {"type": "text", "text": "Hi"}]);
+        assert_eq!(rendered(parts, &chat).unwrap(), "system: Be brief.|user: <image>Hi|");
+        let mut continued = Conversation::new().user("Hi").assistant("You are");
+        (continued.continues_last, continued.add_generation_prompt) = (true, false);
+        assert_eq!(rendered(parts, &continued).unwrap(), "user: Hi|assistant: You are");
+        // What both ways lack is the template's choice, and an error is the first one's.
+        let users =
+            "{% for message in messages if message.role == 'user' %}{{ message.content }}{% endfor %}type";
+        assert_eq!(rendered(users, &Conversation::new().system("Be brief.").user("Hi")).unwrap(), "Hitype");
+        let raised = "{{ raise_exception('no type of message') }}";
+        let error = rendered(raised, &Conversation::new().user("Hi")).unwrap_err().to_string();
+        assert!(error.contains("refuses the conversation: no type of message"), "{error}");
+    }
 
     #[test]
     fn text_types_are_owned_and_may_be_shared_by_threads() {

@@ -335,6 +335,7 @@ fn check_templates() -> Result<()> {
             messages: vec![json!({"role": "user", "content": " girih "})],
             ..Conversation::default()
         },
+        has_typed_texts: false,
         unix_seconds: 0,
     })?;
     let text: String = spans.iter().map(|span| span.text.as_str()).collect();

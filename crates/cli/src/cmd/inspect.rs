@@ -20,6 +20,7 @@ use super::template_digest::TemplateDigest;
 use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::{Error, Result};
+use crate::images;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json, print_note};
@@ -72,7 +73,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let support = TextSupport::of(&model, args.source.as_deref())?;
     let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
-    let tower = model.files().may_have_tower().then(|| tower_sentence(&model, plan.options()));
+    let has_tower = args.arch.mmproj.is_some() || images::has_tower(&model);
+    let has_tower = has_tower && model.files().may_have_tower();
+    let tower = has_tower.then(|| tower_sentence(&model, plan.options()));
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -136,8 +139,14 @@ fn tower_sentence(model: &Model, options: &RunOptions) -> String {
     let (facts, layers) = (plan.facts(), plan.files().facts.layers.len());
     let (side, patch, rows) = (facts.image, facts.patch, facts.rows());
     let memory = bytes(plan.memory().total());
+    let image = match facts.tiled_edge {
+        None => "an image".to_owned(),
+        Some(edge) => format!(
+            "a tile (of pictures with {edge} pixels at the longer side, unless the model's files say another size)"
+        ),
+    };
     format!(
-        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens an image; memory {memory} \
+        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens {image}; memory {memory} \
          with the first image"
     )
 }

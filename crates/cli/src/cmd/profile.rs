@@ -1,7 +1,8 @@
 //! `girih profile`: the time of each operator in prefill and decode, and its
 //! bottleneck.
 
-use girih_measure::{Amounts, MinimalWork, Profile, ProfileRow, profile};
+use girih::{Model, TowerPlan};
+use girih_measure::{Amounts, MinimalWork, Profile, ProfileRow, profile, profile_image};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -31,6 +32,9 @@ pub struct Args {
     /// Tokens in the KV cache before the timed ones.
     #[arg(long, short = 'd', value_name = "N", default_value = "0")]
     depth: u32,
+    /// Profile the image tower instead: one image of random pixels.
+    #[arg(long, conflicts_with_all = ["prompt_tokens", "gen_tokens", "depth"])]
+    image: bool,
     #[command(flatten)]
     device: DeviceArgs,
     /// Skip measuring this machine's limits.
@@ -43,19 +47,55 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
-    let (amounts, context) = amounts(args, model.max_context())?;
     if model.files().facts.is_encoder() {
         let name = model.name();
         return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));
     }
+    let show = args.device.show.show();
+    let threads = args.device.thread_count();
+    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads, show)?) };
+    let named = if args.image { of_image(args, &model)? } else { of_text(args, &model)? };
+    let limits = limits.map(|limits| {
+        let weights = &model.files().weights;
+        ProfileLimits { limits, model_bytes: weights.container().bytes() }
+    });
+    if args.json {
+        let parts: serde_json::Map<String, Value> = named
+            .iter()
+            .map(|(name, profile)| ((*name).to_owned(), described(profile, limits.as_ref())))
+            .collect();
+        print_json(&json!({
+            "model": args.model.model,
+            "threads": threads,
+            "depth": args.depth,
+            "limits": limits.as_ref().map(|limits| limits.limits.json()),
+            "profile": parts,
+        }))?;
+        return Ok(Outcome::Done);
+    }
+    print_profiles(&named, limits.as_ref(), show)?;
+    Ok(Outcome::Done)
+}
+
+/// The profile of the image tower.
+fn of_image(args: &Args, model: &Model) -> Result<Vec<(&'static str, Profile)>> {
+    let plan = TowerPlan::new(model, &loading::options(&args.device)?)?;
+    let facts = plan.facts().clone();
+    let (bar, watch) = loading::watch(args.device.show.show());
+    let mut tower = plan.load(watch)?;
+    bar.finish_and_clear();
+    // A first run, not counted, touches all memory.
+    profile_image(&mut tower, &facts, SEED)?;
+    Ok(vec![("image", profile_image(&mut tower, &facts, SEED)?)])
+}
+
+/// The profiles of prefill and decode, without those that have no steps.
+fn of_text(args: &Args, model: &Model) -> Result<Vec<(&'static str, Profile)>> {
+    let (amounts, context) = amounts(args, model.max_context())?;
     let mut device = args.device.clone();
     device.context.get_or_insert(context);
-    let threads = device.thread_count();
-    let limits =
-        if args.no_limits { None } else { Some(MachineLimits::measure(threads, device.show.show())?) };
-    let weights = &model.files().weights;
     let (bar, watch) = loading::watch(device.show.show());
-    let mut runner = loading::plan(&model, &device, 1)?.load_runner(watch)?;
+    let mut runner = loading::plan(model, &device, 1)?.load_runner(watch)?;
     bar.finish_and_clear();
     // A first run, not counted, touches all memory.
     let warming = Amounts { depth: 0, prompt: amounts.prompt.min(16), generated: amounts.generated.min(1) };
@@ -63,22 +103,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let bar = device.show.show().bar("profiling", 0, Unit::Things("tokens"));
     let profiles = profile(&mut *runner, amounts, SEED, &mut bar.watcher())?;
     bar.finish_and_clear();
-    let limits = limits.map(|limits| ProfileLimits { limits, model_bytes: weights.container().bytes() });
-    let named = ["prefill", "decode"].into_iter().zip(&profiles).filter(|(_, profile)| profile.steps > 0);
-    if args.json {
-        let parts: serde_json::Map<String, Value> =
-            named.map(|(name, profile)| (name.to_owned(), described(profile, limits.as_ref()))).collect();
-        print_json(&json!({
-            "model": args.model.model,
-            "threads": threads,
-            "depth": amounts.depth,
-            "limits": limits.as_ref().map(|limits| limits.limits.json()),
-            "profile": parts,
-        }))?;
-        return Ok(Outcome::Done);
-    }
-    print_profiles(named, limits.as_ref(), device.show.show())?;
-    Ok(Outcome::Done)
+    let named = ["prefill", "decode"].into_iter().zip(profiles);
+    Ok(named.filter(|(_, profile)| profile.steps > 0).collect())
 }
 
 /// The amounts to run, and the context that they need.
@@ -94,11 +120,7 @@ fn amounts(args: &Args, max_context: u32) -> Result<(Amounts, u32)> {
 }
 
 /// Prints a table for each profile, and the notes on their limits.
-fn print_profiles<'a>(
-    named: impl Iterator<Item = (&'a str, &'a Profile)>,
-    limits: Option<&ProfileLimits>,
-    show: Show,
-) -> Result<()> {
+fn print_profiles(named: &[(&str, Profile)], limits: Option<&ProfileLimits>, show: Show) -> Result<()> {
     let mut bottlenecks = Vec::new();
     for (name, profile) in named {
         print(name, profile, limits)?;

@@ -123,7 +123,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     })?;
     let prepared = begun.elapsed();
     phases.end_load(&session.wait_until_ready()?);
-    phases.end_parallel("tokenizer", prepared);
+    // The rows of images are made before the request is submitted.
+    phases.end_parallel(if args.image.is_empty() { "tokenizer" } else { "images" }, prepared);
     bar.finish_and_clear();
     let mut output = match (args.json, args.jsonl) {
         (true, _) => ReplyStream::Silent,

@@ -218,6 +218,7 @@ fn sizes(model: &Model) -> GoldenSizes {
         layers: tower.facts.layers.len(),
         width: tower.facts.sizes.width,
         patches: tower.tower.patches(),
+        is_mutual: tower.tower.image_tokens.mutual,
     });
     GoldenSizes {
         layers: facts.layers.len(),

@@ -54,6 +54,73 @@ fn run_answers_about_images() {
     assert!(count(&one) - count(&none) >= 10, "{one}");
     let same = reply(&model, &["lossless.webp"], &["--threads", "1", "--chunk", "8"]);
     assert_eq!(same["ids"], one["ids"], "the same pixels in another file, in other chunks");
+    assert_eq!(one["images"]["tokens"], 4, "rows that the tower made");
+    let twice = reply(&model, &["rgb.png", "rgb.png"], &[]);
+    assert_eq!(twice["images"]["tokens"], 4, "the rows of the second one are kept");
+}
+
+#[test]
+fn profile_lists_the_operators_of_the_tower() {
+    let model = seeing_model();
+    let profiled = girih(&["profile", model.name(), "--image", "--no-limits", "--json"]).done().json();
+    let image = &profiled["profile"]["image"];
+    assert_eq!(image["tokens"], 4);
+    let rows = image["rows"].as_array().expect("a list");
+    for nodes in ["layers.*.mixer.heads", "projector"] {
+        assert!(rows.iter().any(|row| row["nodes"] == nodes), "{nodes} is missing: {image}");
+    }
+    girih(&["profile", "stories260k", "--image", "--no-limits"]).fails(2, "reads no images");
+}
+
+/// The committed model that cuts pictures into tiles, with a tokenizer that has its tokens of images.
+fn tiling_model() -> Folder {
+    let model = Folder::of(&fixture("idefics3"), &["config.json", "model.safetensors"]);
+    let mut tokenizer = read_json(&fixture("llama32_tied").join("tokenizer.json"));
+    let tokens = ["<global-img>", "<fake_token_around_image>", "<image>"];
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a vocabulary");
+    vocabulary.retain(|_, id| id.as_u64() < Some(509));
+    (509..).zip(tokens).for_each(|(id, token)| drop(vocabulary.insert(token.to_owned(), json!(id))));
+    for (id, token) in (509..).zip(tokens) {
+        let mut added = tokenizer["added_tokens"][0].clone();
+        (added["id"], added["content"], added["special"]) = (json!(id), json!(token), json!(true));
+        tokenizer["added_tokens"].as_array_mut().expect("a list").push(added);
+    }
+    model.write("tokenizer.json", &tokenizer.to_string());
+    model.write("chat_template.jinja", TILES_TEMPLATE);
+    model
+}
+
+/// As that of SmolVLM, it knows only lists of parts.
+const TILES_TEMPLATE: &str = "<s>{% for message in messages %}{{ message.role | capitalize }}\
+    {{ ':' if message.content[0]['type'] == 'image' else ': ' }}{% for part in message.content %}\
+    {% if part['type'] == 'text' %}{{ part['text'] }}{% elif part['type'] == 'image' %}<image>{% endif %}{% endfor %}\
+    {% endfor %}";
+
+#[test]
+fn pictures_become_tiles_and_the_whole() {
+    let model = tiling_model();
+    let count = |images: &[&str]| reply(&model, images, &[])["prompt_tokens"].as_u64().expect("a number");
+    let (none, tiles) = (count(&[]), count(&["rgb.png"]));
+    // 37 x 23 pixels become 120 x 75: three rows of four tiles, and the whole, with four rows each.
+    assert!(tiles - none >= 13 * 4, "{tiles} and {none}");
+    // The text is there: the template alone would drop it.
+    let rendered =
+        girih(&["chat", model.name(), "-n", "1", "--temp", "0", "--jsonl"]).stdin("Hi\n").done().json_lines();
+    let longer = girih(&["chat", model.name(), "-n", "1", "--temp", "0", "--jsonl"])
+        .stdin("Hi Hi Hi Hi\n")
+        .done()
+        .json_lines();
+    assert!(
+        longer[0]["prompt_tokens"].as_u64() > rendered[0]["prompt_tokens"].as_u64(),
+        "{longer:?} {rendered:?}"
+    );
+    let settings = json!({"do_image_splitting": false, "size": {"longest_edge": 60}}).to_string();
+    model.write("preprocessor_config.json", &settings);
+    let whole = count(&["rgb.png"]);
+    assert!((4..13 * 4).contains(&(whole - none)), "{whole} and {none}");
+    model.write("preprocessor_config.json", &json!({"max_image_size": {"longest_edge": 60}}).to_string());
+    let words = "preprocessor_config.json: the key 'max_image_size' is";
+    girih(&["run", model.name(), "Hi", "--image", &image("rgb.png")]).fails(2, words);
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn render(
         variables: &Map::new(),
         special_tokens: &special,
         conversation,
+        has_typed_texts: false,
         unix_seconds: 1_721_952_000,
     };
     renderer.render(&request).map_err(|error| error.to_string())

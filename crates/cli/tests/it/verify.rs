@@ -103,6 +103,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("gemma", true),
     ("gemma2", true),
     ("gemma3_vision", true),
+    ("idefics3", true),
     ("helium", false),
     ("ernie4_5", true),
     ("seed_oss", true),

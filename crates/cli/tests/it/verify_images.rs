@@ -57,6 +57,37 @@ fn images_pass_from_a_folder_and_from_a_projector_file() {
     assert!(inspected.contains(words), "{inspected}");
 }
 
+/// The text model of a GGUF names only Llama.
+#[test]
+fn tiles_pass_from_a_folder_and_from_a_projector_file() {
+    let folder = fixture("idefics3");
+    let golden = folder.join("images.safetensors");
+    for config in ["config.json", "config.v5.json"] {
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    let (text, projector) = (fixture("gguf/idefics3.gguf"), fixture("mmproj/mmproj-idefics3.gguf"));
+    for against in ["f32", "bf16"] {
+        agrees("verify", name(&folder), &golden, &["--against", against, "--backend", "interpreter"], "f32");
+        let more = ["--against", against, "--mmproj", name(&projector)];
+        agrees("verify", name(&text), &golden, &more, "f32");
+    }
+    let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+    for layer in ["tower.embed", "tower.layers.1.out", "tower.rows", "layers.1.out"] {
+        assert!(diagnosis.contains(layer), "{diagnosis}");
+    }
+    // Another projector makes other rows of the cells.
+    let tensor = "model.connector.modality_projection.proj.weight";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let other = Folder::of(&folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let ended = compare("verify", other.name(), &golden).end();
+    assert!(ended.code == 1 && ended.stdout.contains("tower.rows is out of bound"), "{}", ended.stdout);
+    let gemma = fixture("mmproj/mmproj-gemma3_vision.gguf");
+    let words = "girih reads the tower of Idefics 3 from a projector file for a Llama, and no other";
+    compare("verify", name(&text), &golden).with(&["--mmproj", name(&gemma)]).fails(2, words);
+    assert!(!girih(&["inspect", name(&text)]).end().stdout.contains("image tower"), "a Llama may have none");
+}
+
 #[test]
 fn images_pass_in_both_precisions_with_every_isa() {
     let Some(data) = data() else { return };

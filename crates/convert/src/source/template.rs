@@ -51,6 +51,7 @@ fn rendered(text: &TextProcessor, renderer: &mut Renderer, conversation: &Conver
         variables: &template.variables,
         special_tokens: &text.special,
         conversation,
+        has_typed_texts: false,
         unix_seconds: UNIX_SECONDS,
     })?;
     Ok(spans.iter().map(|span| span.text.as_str()).collect())

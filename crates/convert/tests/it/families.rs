@@ -28,6 +28,7 @@ fn each_family_survives_a_conversion() {
         "gemma",
         "gemma2",
         "gemma3_vision",
+        "idefics3",
         "ernie4_5",
         "seed_oss",
         "exaone4",
@@ -36,7 +37,7 @@ fn each_family_survives_a_conversion() {
         let (copy, warnings) = written(&model, &format!("convert-family-{name}"));
         // GGUF has one name for these families and for the ones that include them.
         match name {
-            "mistral_small" => model.facts.name = "llama".to_owned(),
+            "mistral_small" | "idefics3" => model.facts.name = "llama".to_owned(),
             "gemma3_vision" => model.facts.name = "gemma3".to_owned(),
             _ => {}
         }

@@ -76,6 +76,47 @@ fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Re
     Ok(())
 }
 
+/// No chunk has to hold all rows of a tile: they do not attend to each other both ways.
+#[test]
+fn tiles_give_the_same_bytes_in_chunks_and_from_the_cache() -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/idefics3");
+    let model = Model::open(path.to_str().expect("paths of tests are valid"))?;
+    let format = model.image_format()?;
+    let size = format.patches() * format.patch_values();
+    let picture = |last: u64| {
+        let images = [1, 2, last].map(|seed| Random(seed).bells(size)).concat();
+        ImagePatches::tiled(images, [1, 2])
+    };
+    let tokens =
+        |tiles: u32| (0..tiles).flat_map(|tile| [vec![20 + tile], vec![511; format.rows()]].concat());
+    let request = |last: u64| {
+        let prompt: Vec<u32> = [1, 5].into_iter().chain(tokens(3)).chain([7, 8]).collect();
+        let request = Request::new(prompt).images([picture(last)?]).without_text();
+        Ok::<_, girih::Error>(request.max_tokens(6).logprobs(3))
+    };
+    let session = |chunk| {
+        let options = RunOptions { images: true, chunk, ..RunOptions::default() };
+        model.plan(options)?.start(|_| {})
+    };
+    let large = session(512)?;
+    let (expected, other) = (read(large.generate(request(3)?)?), read(large.generate(request(4)?)?));
+    assert_ne!(expected, other, "the whole picture counts");
+    for chunk in [3, 7] {
+        let small = session(chunk)?;
+        for turn in ["first", "from the cache"] {
+            assert_eq!(read(small.generate(request(4)?)?), other, "chunks of {chunk}, {turn}");
+            assert_eq!(read(small.generate(request(3)?)?), expected, "chunks of {chunk}, {turn}");
+        }
+    }
+    let few = Request::new(tokens(2).collect::<Vec<u32>>()).images([picture(3)?]).without_text();
+    let error = large.generate(few).unwrap_err().to_string();
+    assert!(error.contains("2 places for images, but the request has 3 images"), "{error}");
+    assert!(
+        ImagePatches::tiled(vec![0.0; 5], [1, 2]).is_err() && ImagePatches::tiled(vec![], [1, 2]).is_err()
+    );
+    Ok(())
+}
+
 /// The tower would take long for a request that is refused, or that nobody waits for.
 #[test]
 fn the_tower_runs_only_for_requests_that_are_valid_and_wanted() -> Result<()> {

@@ -20,24 +20,17 @@ const LOWEST: f32 = -3.4028235e38;
 var<workgroup> query: array<f32, 1024>;
 var<workgroup> weights: array<f32, 256>;
 var<workgroup> tree: array<f32, 256>;
-var<workgroup> parts: array<vec2<f32>, 256>;
+var<workgroup> parts: array<Numbers, 256>;
 
-fn with_key(product: f32, key: u32, w: u32) -> f32 {
-    let k = numbers(key);
-    let first = fma(query[w * VALUES], k.x, product);
-    if VALUES == 2u && w * 2u + 1u < p.size { return fma(query[w * 2u + 1u], k.y, first); }
-    return first;
-}
-
-fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> u32 {
+fn held_value(block: u32, kv_head: u32, word: u32, position: u32) -> u32 {
     if p.is_latent != 0u { return keys[key_word(block, p.kv_heads, kv_head, p.key_words, word, position)]; }
     return values[value_word(block, p.kv_heads, kv_head, p.value_words, word, position)];
 }
 
 // A weight of zero hides its value, which may be no number.
-fn with_value(sum: vec2<f32>, value: u32, weight: f32) -> vec2<f32> {
+fn with_value(sum: Numbers, value: Numbers, weight: f32) -> Numbers {
     if weight == 0.0 { return sum; }
-    return fma(vec2<f32>(weight), numbers(value), sum);
+    return fma(Numbers(weight), value, sum);
 }
 
 @compute @workgroup_size(256)
@@ -69,17 +62,19 @@ fn main(
         var product = 0.0;
         var w = 0u;
         // Four loads are under way at once; the sum has one order.
-        for (; w + 4u <= p.key_words; w += 4u) {
+        let words = (p.size + VALUES - 1u) / VALUES;
+        for (; w + 4u <= words; w += 4u) {
             let k0 = keys[at + w * 64u];
             let k1 = keys[at + (w + 1u) * 64u];
             let k2 = keys[at + (w + 2u) * 64u];
             let k3 = keys[at + (w + 3u) * 64u];
-            product = with_key(product, k0, w);
-            product = with_key(product, k1, w + 1u);
-            product = with_key(product, k2, w + 2u);
-            product = with_key(product, k3, w + 3u);
+            let scale = key_scale(at, w);
+            product = with_key(product, k0, w, scale);
+            product = with_key(product, k1, w + 1u, scale);
+            product = with_key(product, k2, w + 2u, scale);
+            product = with_key(product, k3, w + 3u, scale);
         }
-        for (; w < p.key_words; w += 1u) { product = with_key(product, keys[at + w * 64u], w); }
+        for (; w < words; w += 1u) { product = with_key(product, keys[at + w * 64u], w, key_scale(at, w)); }
         score = product * p.scale;
         if p.has_cap != 0u { score = p.cap * hyperbolic_tangent(quotient(score, p.cap)); }
     }
@@ -113,10 +108,11 @@ fn main(
     let end = min(high, base + 64u);
     var block = 0u;
     if begin < end { block = context[table + base / 64u]; }
-    for (var tile = 0u; tile < p.value_words; tile += 64u) {
+    let words = (p.value_size + VALUES - 1u) / VALUES;
+    for (var tile = 0u; tile < words; tile += 64u) {
         let word = tile + lane;
-        var sum = vec2<f32>(0.0);
-        if word < p.value_words {
+        var sum = Numbers(0.0);
+        if word < words {
             var k = begin;
             for (; k + 4u <= end; k += 4u) {
                 let v0 = value_at(block, kv_head, word, k - base);
@@ -134,10 +130,8 @@ fn main(
         }
         parts[local] = sum;
         workgroupBarrier();
-        if local < 64u && word < p.value_words {
-            let sum_of_all = ((parts[local] + parts[local + 64u]) + parts[local + 128u]) + parts[local + 192u];
-            partial[out + 2u + word * VALUES] = sum_of_all.x;
-            if VALUES == 2u && word * 2u + 1u < p.value_size { partial[out + 3u + word * 2u] = sum_of_all.y; }
+        if local < 64u && word < words {
+            store(out + 2u, word, ((parts[local] + parts[local + 64u]) + parts[local + 128u]) + parts[local + 192u]);
         }
         workgroupBarrier();
     }

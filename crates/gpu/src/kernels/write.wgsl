@@ -1,8 +1,8 @@
-// Rows become keys or values: each invocation rounds one word.
+// Rows become keys or values, in floats (write_floats.wgsl) or in Q8_0 (write_q8_0.wgsl).
 
 struct Params {
     count: u32, heads: u32, size: u32, words: u32,
-    is_transposed: u32, table: u32, id: u32,
+    is_transposed: u32, table: u32, id: u32, units: u32,
 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read> context: array<u32>;
@@ -44,6 +44,11 @@ fn note(row: u32, x: f32) {
     }
 }
 
+fn place(block: u32, head: u32, word: u32, at: u32) -> u32 {
+    if p.is_transposed != 0u { return key_word(block, p.heads, head, p.words, word, at); }
+    return value_word(block, p.heads, head, p.words, word, at);
+}
+
 fn rounded(row: u32, x: f32) -> u32 {
     var bits = 0u;
     if IS_BRAIN { bits = brain_bits(x); } else { bits = half_bits(x); }
@@ -59,21 +64,11 @@ fn main(
 ) {
     let i = (group.y * groups.x + group.x) * 256u + local;
     if i >= p.count { return; }
-    let row = i / (p.heads * p.words);
-    let head = i / p.words % p.heads;
-    let word = i % p.words;
+    let row = i / (p.heads * p.units);
+    let head = i / p.units % p.heads;
+    let unit = i % p.units;
     let sequence = context[context[3] + row];
     let position = context[context[4] + row];
     let block = context[context[p.table] + sequence * context[p.table + 1u] + position / 64u];
-    let source = (row * p.heads + head) * p.size + word * VALUES;
-    var bits = 0u;
-    if VALUES == 1u {
-        bits = bitcast<u32>(x[source]);
-    } else {
-        bits = rounded(row, x[source]);
-        if word * 2u + 1u < p.size { bits |= rounded(row, x[source + 1u]) << 16u; }
-    }
-    var to = value_word(block, p.heads, head, p.words, word, position % 64u);
-    if p.is_transposed != 0u { to = key_word(block, p.heads, head, p.words, word, position % 64u); }
-    held[to] = bits;
+    write(row, block, head, unit, position % 64u);
 }

@@ -58,4 +58,9 @@ fn the_largest_value_of_each_row_that_the_state_cannot_hold_is_reported() {
     assert_eq!(faults(name, DType::F16, &large), [fault(2, -8e4), fault(4, 65_520.0)]);
     assert_eq!(faults(name, DType::F32, &large), []);
     assert_eq!(faults(name, DType::BF16, &large), []);
+    // The scale is a 127th of the largest number of 32.
+    let fault = |row, value| RangeFault { row, name: "values".to_owned(), dtype: DType::Q8_0, value };
+    assert_eq!(faults(name, DType::Q8_0, &large), []);
+    let large = [(1, 3, 8e6), (2, 0, 8.4e6), (3, 31, -9e6), (4, 7, f32::INFINITY)];
+    assert_eq!(faults(name, DType::Q8_0, &large), [fault(2, 8.4e6), fault(3, -9e6)]);
 }

@@ -1,6 +1,6 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, Preprocess, ResizeFilter, resize};
+use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, resize};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};
@@ -59,8 +59,8 @@ fn impossible_sizes_are_refused() {
     assert!(resize(&picture, 0, 4, ResizeFilter::Bicubic).is_err());
     let sentence = resize(&picture, 1 << 20, 1 << 20, ResizeFilter::Bicubic).unwrap_err().to_string();
     assert!(sentence.contains("16777216"), "{sentence}");
-    let sentence = gemma(30, 14).rows(&picture, &[0]).unwrap_err().to_string();
-    assert!(sentence.contains("30 x 30") && sentence.contains("14"), "{sentence}");
+    let sentence = gemma(13, 14).rows(&picture, &[0]).unwrap_err().to_string();
+    assert!(sentence.contains("13 x 13") && sentence.contains("14"), "{sentence}");
     let sentence = gemma(28, 14).rows(&picture, &[3, 4]).unwrap_err().to_string();
     assert!(sentence.contains("4 patches has none at position 4"), "{sentence}");
 }
@@ -106,6 +106,53 @@ fn rows_equal_those_of_qwen2_vls_processor() {
     let frames = rows.chunks(14 * 14).flat_map(|channel| [channel, channel].concat());
     let bytes: Vec<u8> = frames.flat_map(f32::to_le_bytes).collect();
     assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows[..4]);
+}
+
+/// Pixels beyond the last whole patch are not read, as by a convolution without padding.
+#[test]
+fn the_rest_of_an_image_beside_its_patches_is_cut() {
+    let picture = Picture::from_rgb(3, 3, (0..27).collect()).unwrap();
+    let rows = gemma(3, 2).rows(&picture, &[0]).unwrap();
+    let reds: Vec<f32> =
+        (0..2).flat_map(|y| [9 * y, 9 * y + 3]).map(|red| (red as f32 / 255.0 - 0.5) / 0.5).collect();
+    assert_eq!(rows[..4], reds);
+    assert!(gemma(3, 2).rows(&picture, &[1]).is_err());
+}
+
+#[test]
+fn tiles_equal_those_of_idefics_3s_processor() {
+    let golden = golden();
+    let cases = golden["tiles"].as_array().unwrap();
+    for case in cases {
+        let number = |key: &str| case[key].as_u64().unwrap() as u32;
+        let (side, filter) = (number("side"), ResizeFilter::Lanczos);
+        let rule = PictureTiling { edge: number("edge"), side, is_split: case["split"].as_bool().unwrap() };
+        let tiles = rule.tiles(&picture(case["file"].as_str().unwrap()), filter).unwrap();
+        let grid = [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32);
+        assert_eq!((tiles.grid, tiles.images.len() as u32), (grid, number("images")), "{case}");
+        let whole = Preprocess { filter, ..gemma(side, side) };
+        let rows = tiles.images.iter().flat_map(|image| whole.rows(image, &[0]).unwrap());
+        let bytes: Vec<u8> = rows.flat_map(f32::to_le_bytes).collect();
+        assert_eq!(sha256(&bytes), case["sha256"].as_str().unwrap(), "{case}");
+    }
+    assert!(cases.iter().any(|case| case["images"] == 13) && cases.iter().any(|case| case["images"] == 1));
+}
+
+#[test]
+fn tiles_of_narrow_pictures_are_bounded() {
+    let filter = ResizeFilter::Lanczos;
+    let line = Picture::from_rgb(3000, 1, vec![9; 9000]).unwrap();
+    let rule = PictureTiling { edge: 60, side: 20, is_split: true };
+    assert_eq!(rule.tiles(&line, filter).unwrap().grid, [1, 3]);
+    for (edge, side) in [(0, 20), (60, 0), (5000, 20), (60, u32::MAX)] {
+        let error =
+            PictureTiling { edge, side, is_split: true }.tiles(&line, filter).unwrap_err().to_string();
+        assert!(error.contains("from 1 to 4096"), "{error}");
+    }
+    let square = Picture::from_rgb(1, 1, vec![9; 3]).unwrap();
+    let tiny = PictureTiling { edge: 4096, side: 1, is_split: true };
+    let error = tiny.tiles(&square, filter).unwrap_err().to_string();
+    assert!(error.contains("4096 rows of 4096 tiles"), "{error}");
 }
 
 /// Samples in the order channel, y, x, as in transformers' arrays.

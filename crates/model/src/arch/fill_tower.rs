@@ -7,7 +7,7 @@ use super::field::Field;
 use super::fill::Fill;
 use super::schema::NormKind;
 use super::tower_facts::{ImageTokens, ProjectorFacts, TowerFacts};
-use super::tower_schema::{ImagePromptSchema, ProjectorSchema};
+use super::tower_schema::{ImagePromptSchema, ProjectorSchema, TilesSchema};
 
 /// The largest number of patches of an image: known towers with a fixed size have 4,096.
 const MAX_PATCHES: usize = 1 << 16;
@@ -23,9 +23,16 @@ impl Fill<'_> {
         let patch = self.size("tower.patch", &schema.patch)?;
         let channels = self.size("tower.channels", &schema.channels)?;
         let side = image / patch;
-        if !image.is_multiple_of(patch) || side.saturating_mul(side) > MAX_PATCHES {
+        if side == 0 || side.saturating_mul(side) > MAX_PATCHES {
             return Err(Error::new(format!(
-                "an image of {image} pixels a side has patches of {patch}; at most {MAX_PATCHES} whole patches are needed"
+                "an image of {image} pixels a side has patches of {patch}; from 1 to {MAX_PATCHES} patches are needed"
+            )));
+        }
+        if !schema.sides.is_empty() && !schema.sides.contains(&side) {
+            return Err(Error::new(format!(
+                "an image of {image} pixels a side has {side} patches of {patch} a side, whose positions architecture {} does \
+                 not describe",
+                self.arch.name
             )));
         }
         let values = patch.saturating_mul(patch).saturating_mul(channels);
@@ -36,6 +43,8 @@ impl Fill<'_> {
             image,
             patch,
             channels,
+            filter: schema.filter,
+            tiled_edge: schema.tiles.as_ref().map(|tiles| self.tiled_edge(tiles, image)).transpose()?,
             patch_bias: self.stored.has("patches.bias"),
             norm: self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias")?,
             projector: self.projector(&schema.projector, side)?,
@@ -45,12 +54,13 @@ impl Fill<'_> {
 
     /// How the cells of an image of `side` patches a side become rows.
     fn projector(&self, schema: &ProjectorSchema, side: usize) -> Result<ProjectorFacts> {
-        let cell = match self.config.size(&schema.tokens)? {
-            None => self.size("tower.projector.cell", &schema.cell)?,
-            Some(tokens) => {
+        let tokens = schema.tokens.as_ref();
+        let cell = match tokens.map(|field| Ok((field, self.config.size(field)?))).transpose()? {
+            None | Some((_, None)) => self.size("tower.projector.cell", &schema.cell)?,
+            Some((field, Some(tokens))) => {
                 let rows = tokens.isqrt();
                 if rows * rows != tokens || !side.is_multiple_of(rows) {
-                    let key = self.config.key(&schema.tokens);
+                    let key = self.config.key(field);
                     return Err(Error::new(format!(
                         "{key} is {tokens}; the {side} patches a side of an image need a square of one of their divisors"
                     )));
@@ -63,28 +73,33 @@ impl Fill<'_> {
                 "cells have {cell} patches a side, but the image has {side}; a multiple is needed"
             )));
         }
-        let norm = NormFacts {
-            kind: NormKind::Rms,
-            epsilon: self.epsilon(&schema.epsilon)?,
-            weight: true,
-            bias: false,
-        };
+        let norm = schema.epsilon.as_ref().map(|epsilon| {
+            let epsilon = self.epsilon(epsilon)?;
+            Ok(NormFacts { kind: NormKind::Rms, epsilon, weight: true, bias: false })
+        });
+        let norm = norm.transpose()?;
         let width = self.size("tower.projector.width", &schema.width)?;
         Ok(ProjectorFacts { cells: schema.cells, cell, norm, width })
     }
 
     /// The tokens that stand for an image. Without ids in the files, the tokenizer has them.
     fn image_tokens(&self, schema: &ImagePromptSchema) -> Result<ImageTokens> {
-        let id = |field: &Field| {
-            let id = self.config.count(field)?;
-            Ok(id.and_then(|id| u32::try_from(id).ok()))
+        let id = |field: Option<&Field>| {
+            let id = field.map(|field| self.config.count(field)).transpose()?.flatten();
+            Ok::<_, Error>(id.and_then(|id| u32::try_from(id).ok()))
         };
-        let ids: Vec<Option<u32>> =
-            [&schema.begin, &schema.row, &schema.end].into_iter().map(id).collect::<Result<_>>()?;
-        let ids = match ids[..] {
-            [Some(begin), Some(row), Some(end)] => Some([begin, row, end]),
+        let marks = [id(schema.begin.as_ref())?, id(schema.end.as_ref())?];
+        let marks = match marks {
+            [Some(begin), Some(end)] => Some([begin, end]),
             _ => None,
         };
-        Ok(ImageTokens { ids, mutual: schema.mutual, texts: schema.texts.clone() })
+        let row = id(Some(&schema.row))?;
+        Ok(ImageTokens { row, marks, mutual: schema.mutual, texts: schema.texts.clone() })
+    }
+
+    /// The pixels of the longer side of a picture that is cut into tiles of `image` pixels a side.
+    fn tiled_edge(&self, schema: &TilesSchema, image: usize) -> Result<usize> {
+        let edge = self.config.size(&schema.edge)?;
+        Ok(edge.unwrap_or(image.saturating_mul(4)))
     }
 }

@@ -151,7 +151,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower.
-    fn of_tower(&self) -> [OfModel<'_>; 10] {
+    fn of_tower(&self) -> [OfModel<'_>; 11] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -165,7 +165,10 @@ impl Arch {
             ("tower.channels", tower.map(|tower| &tower.channels), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.channels))
             }),
-            ("tower.projector.tokens", projector.map(|projector| &projector.tokens), |facts| {
+            ("tower.tiles.edge", tower.and_then(|tower| Some(&tower.tiles.as_ref()?.edge)), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.tiled_edge?))
+            }),
+            ("tower.projector.tokens", projector.and_then(|projector| projector.tokens.as_ref()), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.rows()))
             }),
             ("tower.projector.cell", projector.map(|projector| &projector.cell), |facts| {
@@ -174,13 +177,15 @@ impl Arch {
             ("tower.projector.width", projector.map(|projector| &projector.width), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.projector.width))
             }),
-            ("tower.projector.epsilon", projector.map(|projector| &projector.epsilon), |facts| {
-                Some(FactValue::Number(facts.tower.as_ref()?.projector.norm.epsilon))
-            }),
+            (
+                "tower.projector.epsilon",
+                projector.and_then(|projector| projector.epsilon.as_ref()),
+                |facts| Some(FactValue::Number(facts.tower.as_ref()?.projector.norm?.epsilon)),
+            ),
             // They are ids of the text model's tokens.
-            ("tower.prompt.begin", prompt.map(|prompt| &prompt.begin), |_| None),
+            ("tower.prompt.begin", prompt.and_then(|prompt| prompt.begin.as_ref()), |_| None),
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
-            ("tower.prompt.end", prompt.map(|prompt| &prompt.end), |_| None),
+            ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),
         ]
     }
 

@@ -27,7 +27,10 @@ pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema,
 pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
-pub use super::tower_schema::{CellRule, ImagePromptSchema, ImageTexts, ProjectorSchema, TowerSchema};
+pub use super::tower_schema::{
+    CellRule, ImagePromptSchema, ImageTexts, PictureFilter, ProjectorSchema, TileTexts, TilesSchema,
+    TowerSchema,
+};
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };

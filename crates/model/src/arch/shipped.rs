@@ -25,6 +25,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma2",
     "gemma3",
     "gemma3_vision",
+    "idefics3",
     "gemma3n",
     "gemma3n_vision",
     "gemma4",
@@ -127,7 +128,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
-pub(super) const TOWERS: &[(&str, &str)] = texts!["gemma3_tower"];
+pub(super) const TOWERS: &[(&str, &str)] = texts!["gemma3_tower", "idefics3_tower"];
 
 /// What several descriptions have in common; these match no model.
 const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent", "ssm", "siglip"];

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::norm_facts::NormFacts;
-use super::tower_schema::{CellRule, ImageTexts};
+use super::tower_schema::{CellRule, ImageTexts, PictureFilter};
 
 /// What an image tower reads and makes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,11 +11,17 @@ pub struct TowerFacts {
     /// The pixels of a side of the image.
     #[serde(rename = "image_size")]
     pub image: usize,
-    /// The pixels of a side of a patch; divides `image`.
+    /// The pixels of a side of a patch. Pixels beyond the last whole patch are not read.
     #[serde(rename = "patch_size")]
     pub patch: usize,
     /// The values of a pixel.
     pub channels: usize,
+    /// How pictures are resized, if the model's files do not say it.
+    pub filter: PictureFilter,
+    /// The pixels of the longer side of a picture before it is cut into tiles, each of which is an image; `None` if a
+    /// picture is one image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiled_edge: Option<usize>,
     /// Whether the projection of patches has a bias.
     pub patch_bias: bool,
     /// The norm after the layers.
@@ -34,9 +40,9 @@ pub struct ProjectorFacts {
     pub cells: CellRule,
     /// The patches of a side of a cell; divides those of a side of the image.
     pub cell: usize,
-    /// The norm of what a cell becomes.
-    #[serde(rename = "projector_norm")]
-    pub norm: NormFacts,
+    /// The norm of what a cell becomes, if there is one.
+    #[serde(rename = "projector_norm", skip_serializing_if = "Option::is_none")]
+    pub norm: Option<NormFacts>,
     /// The hidden size of the text model.
     #[serde(rename = "projector_width")]
     pub width: usize,
@@ -45,13 +51,24 @@ pub struct ProjectorFacts {
 /// The tokens that stand for an image in a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImageTokens {
-    /// The ids of the tokens before, for each row of, and behind an image, if the files state them; else they are those
-    /// of the texts.
-    pub ids: Option<[u32; 3]>,
+    /// The id of the token for each row of an image, if the files state it; else it is that of its text.
+    pub row: Option<u32>,
+    /// The ids of the special tokens around the rows, if the files state them.
+    pub marks: Option<[u32; 2]>,
     /// Whether the rows of an image attend to each other both ways.
     pub mutual: bool,
     /// Their texts.
     pub texts: ImageTexts,
+}
+
+impl ProjectorFacts {
+    /// The hidden states that a row of the second program's input holds, one after another.
+    pub fn cell_rows(&self) -> usize {
+        match self.cells {
+            CellRule::Mean => 1,
+            CellRule::Concat => self.cell.pow(2),
+        }
+    }
 }
 
 impl TowerFacts {

@@ -1,5 +1,5 @@
-//! An image tower: two graphs. The first one makes a row of each patch. In the second one, each cell of neighbouring
-//! patches is a sequence, which becomes a row of the text model.
+//! An image tower: two graphs. The first one makes a row of each patch. The second one makes a row of the text model of each
+//! cell of neighbouring patches: a sequence, whose mean it takes, or one row with the values of all.
 
 use girih_graph::{InputSpec, Op, Pooling, ValueId};
 use girih_tensor::{DType, Result};
@@ -36,12 +36,16 @@ impl Assembly<'_> {
     /// The row of each cell.
     pub(super) fn cell_rows(&mut self, projector: &ProjectorFacts) -> Result<ValueId> {
         let width = self.facts.sizes.width;
-        let rows = self.graph.input(InputSpec::PATCHES, &[width], DType::F32);
-        let pooled = match projector.cells {
+        let values = projector.cell_rows().saturating_mul(width);
+        let rows = self.graph.input(InputSpec::PATCHES, &[values], DType::F32);
+        let mut joined = match projector.cells {
             CellRule::Mean => self.graph.pool("cells", Pooling::Mean, rows),
+            CellRule::Concat => self.graph.gather("cells", rows),
         };
-        let normed = self.norm("projector.normed", ["projector.norm.weight", ""], pooled, projector.norm)?;
-        let weight = self.weight("projector.weight", &[projector.width, width])?;
-        Ok(self.graph.shaped(TOWER_ROWS, Op::Linear, &[normed, weight], &[projector.width]))
+        if let Some(norm) = projector.norm {
+            joined = self.norm("projector.normed", ["projector.norm.weight", ""], joined, norm)?;
+        }
+        let weight = self.weight("projector.weight", &[projector.width, values])?;
+        Ok(self.graph.shaped(TOWER_ROWS, Op::Linear, &[joined, weight], &[projector.width]))
     }
 }

@@ -13,13 +13,14 @@ use crate::encoders::{Copy, Tensor, check_equal, tensors, write_weights};
 use crate::light::{agrees_with_golden, committed, open};
 
 /// Those that llama.cpp converts without a loss.
-const BOTH: [&str; 11] = [
+const BOTH: [&str; 12] = [
     "qwen2",
     "mistral_small",
     "mistral3",
     "gemma",
     "gemma2",
     "gemma3_vision",
+    "idefics3",
     "ernie4_5",
     "seed_oss",
     "exaone4",

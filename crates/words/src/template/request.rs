@@ -92,6 +92,8 @@ pub struct RenderRequest<'a> {
     pub special_tokens: &'a SpecialTokens,
     /// The conversation.
     pub conversation: &'a Conversation,
+    /// Whether texts are given as parts of the type `text`, which some templates of models that read images need.
+    pub has_typed_texts: bool,
     /// The time of `strftime_now`, in seconds since 1970-01-01 00:00. For local
     /// time, as in transformers, add the offset from UTC.
     pub unix_seconds: i64,
@@ -118,6 +120,9 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     if request.conversation.continues_last {
         mark_end(&mut variables, request.conversation, &mut marks)?;
     }
+    if request.has_typed_texts {
+        type_texts(&mut variables);
+    }
     let job = RenderJob {
         template: request.template.to_owned(),
         variables,
@@ -126,6 +131,16 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     };
     let job = serde_json::to_vec(&job).expect("strings and JSON values always serialize");
     Ok((job, marks))
+}
+
+/// Makes parts of the type `text` of the texts of messages.
+fn type_texts(variables: &mut Map<String, Value>) {
+    let messages = variables.get_mut("messages").and_then(Value::as_array_mut);
+    for content in messages.into_iter().flatten().filter_map(|message| message.get_mut("content")) {
+        if content.is_string() {
+            *content = json!([{"type": "text", "text": content.take()}]);
+        }
+    }
 }
 
 /// Puts the mark of its end behind the content of the last message.

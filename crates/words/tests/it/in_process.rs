@@ -19,6 +19,7 @@ fn render(renderer: &mut Renderer, template: &str) -> Result<String, String> {
         variables: &Map::new(),
         special_tokens: &SpecialTokens::new(&[]),
         conversation: &conversation,
+        has_typed_texts: false,
         unix_seconds: 0,
     };
     let spans = renderer.render(&request).map_err(|error| error.to_string())?;

@@ -76,6 +76,7 @@ fn rendered(
         variables: variables.as_object().expect("an object"),
         special_tokens: &SpecialTokens::new(&[]),
         conversation: &conversation,
+        has_typed_texts: false,
         unix_seconds: DAY,
     };
     let spans = renderer.render(&request).ok()?;

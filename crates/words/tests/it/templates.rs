@@ -31,6 +31,7 @@ fn difference(renderer: &mut Renderer, template: &str, case: &Value) -> Option<S
         variables: &Map::new(),
         special_tokens: &SpecialTokens::new(&[]),
         conversation: &conversation(case),
+        has_typed_texts: false,
         unix_seconds: DAY,
     };
     let ours =
