@@ -26,9 +26,10 @@ EXTENSIONS = {
     # Thinking, and errors of one of several choices, as vLLM, DeepSeek and llama-server have them.
     "ChatCompletionMessage.reasoning_content",
     "ChoiceDelta.reasoning_content",
-    # Contexts, as vLLM and OpenRouter have them.
+    # Contexts, and what models read, as vLLM and OpenRouter have them.
     "Model.max_model_len",
     "Model.context_length",
+    "Model.architecture",
     # Ollama's server has them; its Python client does not declare them.
     "ListResponse.Model.name",
     "ProcessResponse.Model.context_length",
