@@ -38,8 +38,10 @@ pub fn options(model: &Model, options: RunOptions, show: Show) -> Result<RunOpti
 }
 
 fn with_images(model: &Model, options: RunOptions) -> Result<RunOptions> {
-    // A step holds the rows of one image and a row of each other sequence.
-    let rows = (model.image_format()?.rows() as u32).saturating_add(options.sequences.saturating_sub(1));
+    // A step holds the rows of one image, if they attend to each other, and a row of each other sequence.
+    let format = model.image_format()?;
+    let rows = if format.mutual { format.rows() as u32 } else { 0 };
+    let rows = rows.saturating_add(options.sequences.saturating_sub(1));
     Ok(RunOptions { images: true, chunk: options.chunk.max(rows), ..options })
 }
 

@@ -41,7 +41,7 @@ impl TokenizedPrompt {
         conversation: &Conversation,
         images: Vec<ImagePatches>,
     ) -> Result<TokenizedPrompt> {
-        let spans = model.render_with_images(conversation, images.len())?;
+        let spans = model.render_with_images(conversation, &images)?;
         let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
         Ok(TokenizedPrompt { tokens, format: Some(model.reply_format(conversation, &spans)?), images })
     }

@@ -2,9 +2,9 @@
 
 use girih_file::{quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, Preprocess, ResizeFilter};
+use girih_image::{PatchRows, Picture, Preprocess, ResizeFilter, TargetSize};
 use girih_model::ModelLimits;
-use girih_model::arch::TowerFacts;
+use girih_model::arch::{ImageGrid, TowerFacts};
 use girih_words::TextSpan;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
@@ -48,11 +48,16 @@ impl Model {
     /// # Errors
     /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
     pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
-        let positions = self.tower_files()?.tower.positions();
-        Ok(ImagePatches::new(self.image_preparation(|| preparation(self))?.rows(picture, &positions)?))
+        let facts = &self.tower_files()?.tower;
+        let preparation = self.image_preparation(|| preparation(self))?;
+        let PatchRows { values, down, across } = preparation.rows(picture, facts.projector.cell as u32)?;
+        Ok(match facts.only_grid() {
+            Some(_) => ImagePatches::new(values),
+            None => ImagePatches::of_grid(values, ImageGrid { down: down as usize, across: across as usize }),
+        })
     }
 
-    /// Returns a conversation with `images` images, as the model's chat template writes it, with the model's image tokens in
+    /// Returns a conversation with these images, as the model's chat template writes it, with the model's image tokens in
     /// their places. Its messages have a part of type `image` for each image.
     ///
     /// ```
@@ -61,15 +66,20 @@ impl Model {
     /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..OpenOptions::default() };
     /// let model = Model::open_with(BUILT_IN, &options)?;
     /// let chat = Conversation::new().user("Once");
-    /// assert_eq!(model.render_with_images(&chat, 0)?, model.render(&chat)?);
-    /// assert!(model.render_with_images(&chat, 1).is_err());
+    /// assert_eq!(model.render_with_images(&chat, &[])?, model.render(&chat)?);
+    /// let image = girih::ImagePatches::new(vec![0.0; 4]);
+    /// assert!(model.render_with_images(&chat, &[image]).is_err());
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Model::render`]; when the model reads no images, or the template wrote another number of images.
-    pub fn render_with_images(&self, conversation: &Conversation, images: usize) -> Result<Vec<TextSpan>> {
-        if images == 0 {
+    pub fn render_with_images(
+        &self,
+        conversation: &Conversation,
+        images: &[ImagePatches],
+    ) -> Result<Vec<TextSpan>> {
+        if images.is_empty() {
             return self.render(conversation);
         }
         let facts = &self.tower_files()?.tower;
@@ -80,9 +90,13 @@ impl Model {
 /// How pictures for a model become patches.
 fn preparation(model: &Model) -> Result<Preprocess> {
     let facts = &model.tower_files()?.tower;
-    match &config(model)? {
-        Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file)),
-        None => Ok(usual(facts)),
+    match (&config(model)?, facts.image) {
+        (Some((file, config)), _) => preprocess(facts, config).map_err(|error| error.of(file)),
+        (None, Some(side)) => Ok(usual(facts, side)),
+        (None, None) => Err(Error::with_kind(
+            ErrorKind::Refused,
+            "the model has no preprocessor_config.json, which says how its images are prepared; download it, too",
+        )),
     }
 }
 
@@ -106,31 +120,79 @@ fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
 }
 
 /// What transformers' `Gemma3ImageProcessor` does without a file: bilinear, mean and deviation 0.5.
-fn usual(facts: &TowerFacts) -> Preprocess {
+fn usual(facts: &TowerFacts, side: usize) -> Preprocess {
+    let side = side as u32;
+    of_size(facts, TargetSize::Fixed { width: side, height: side }, ResizeFilter::Bilinear)
+}
+
+fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
     Preprocess {
-        width: facts.image as u32,
-        height: facts.image as u32,
-        filter: ResizeFilter::Bilinear,
+        size,
+        filter,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch: facts.patch as u32,
+        frames: facts.frames as u32,
     }
+}
+
+/// What a file says of a model whose images have any size: those of transformers' `Qwen2VLImageProcessor`. Pictures with
+/// more pixels than girih takes become smaller.
+fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
+    let unread = |key: &str| {
+        let sentence = format!("the key '{key}' is missing, which says how images are prepared");
+        Error::with_kind(ErrorKind::Refused, sentence)
+    };
+    for key in ["image_mean", "image_std"] {
+        config.get(key).ok_or_else(|| unread(key))?;
+    }
+    let pixels = |old: &str, key: &str| {
+        let stated =
+            config.get(old).filter(|value| !value.is_null()).or_else(|| config.get("size")?.get(key));
+        stated
+            .and_then(Value::as_u64)
+            .filter(|pixels| *pixels > 0)
+            .ok_or_else(|| unread(&format!("size.{key}")))
+    };
+    let (min, max) = (pixels("min_pixels", "shortest_edge")?, pixels("max_pixels", "longest_edge")?);
+    let most = (facts.max_patches() * facts.patch * facts.patch) as u64;
+    let max = max.min(most);
+    let multiple = (facts.patch * facts.projector.cell) as u32;
+    Ok(of_size(facts, TargetSize::Within { multiple, min: min.min(max), max }, ResizeFilter::Bicubic))
 }
 
 /// What a file says.
 fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
-    let mut found = usual(facts);
+    let mut found = match facts.image {
+        Some(side) => usual(facts, side),
+        None => any_size(facts, config)?,
+    };
+    let is_size = |value: &Value, size: usize| value.as_u64() == Some(size as u64);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
-        let supported = match key.as_str() {
-            "do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb" => value == &Value::Bool(true),
-            "do_pan_and_scan" | "do_center_crop" | "do_pad" => value == &Value::Bool(false),
-            "size" => value == &serde_json::json!({"height": facts.image, "width": facts.image}),
-            "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
-            "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
-            "image_mean" => set(&mut found.mean, numbers(value)),
-            "image_std" => set(&mut found.std, numbers(value).filter(|std| std.iter().all(|one| *one > 0.0))),
-            other => WITHOUT_EFFECT.contains(&other),
+        let supported = match (key.as_str(), facts.image) {
+            ("do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb", _) => {
+                value == &Value::Bool(true)
+            }
+            ("do_pan_and_scan" | "do_center_crop" | "do_pad", _) => value == &Value::Bool(false),
+            ("size", Some(side)) => value == &serde_json::json!({"height": side, "width": side}),
+            // `any_size` has read them.
+            ("size", None) => value
+                .as_object()
+                .is_some_and(|size| size.keys().all(|key| key == "shortest_edge" || key == "longest_edge")),
+            ("min_pixels" | "max_pixels", None) => value.is_u64(),
+            ("patch_size", _) => is_size(value, facts.patch),
+            ("merge_size", None) => is_size(value, facts.projector.cell),
+            ("temporal_patch_size", None) => is_size(value, facts.frames),
+            ("resample", _) => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
+            ("rescale_factor", _) => {
+                set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite()))
+            }
+            ("image_mean", _) => set(&mut found.mean, numbers(value)),
+            ("image_std", _) => {
+                set(&mut found.std, numbers(value).filter(|std| std.iter().all(|one| *one > 0.0)))
+            }
+            (other, _) => WITHOUT_EFFECT.contains(&other),
         };
         if !supported {
             let value: String = value.to_string().chars().take(80).collect();
@@ -179,7 +241,8 @@ mod tests {
             "size": {"height": 28, "width": 28},
         });
         let found = prepared(published).unwrap();
-        assert_eq!((found.filter, found.patch, found.width), (ResizeFilter::Bilinear, 7, 28));
+        let size = TargetSize::Fixed { width: 28, height: 28 };
+        assert_eq!((found.filter, found.patch, found.size), (ResizeFilter::Bilinear, 7, size));
         assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
         let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();
         assert_eq!((other.filter, other.mean), (ResizeFilter::Bicubic, [0.1, 0.2, 0.3]));

@@ -1,11 +1,9 @@
 //! Images in prompts: the tokens that stand for them, and their rows.
 
-use std::sync::Arc;
-
 use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::TowerFacts;
+use girih_model::arch::{ImageGrid, TowerFacts};
 use girih_words::{TextOrigin, TextSpan};
 
 use crate::image::ImagePatches;
@@ -44,15 +42,15 @@ impl ImageRows {
                 "the request has images, but the model was loaded without its image tower: plan with images";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         };
-        let places = places(tower, tokens)?;
-        if places.len() != images.len() {
-            return Err(other_count(places.len(), images.len()));
-        }
+        let grids =
+            images.iter().map(|image| image.grid_for(&tower.facts)).collect::<Result<Vec<ImageGrid>>>()?;
+        let sizes: Vec<u32> = grids.iter().map(|grid| tower.facts.rows(*grid) as u32).collect();
         let mut rows = ImageRows::default();
-        for (image, place) in images.iter().zip(places) {
+        for ((image, grid), place) in images.iter().zip(grids).zip(places(tower.row, &sizes, tokens)?) {
             let (first, count) = (place.start, place.end - place.start);
-            let (values, content) = (Arc::default(), image.digest());
-            rows.given.push(EmbeddedRows { first, rows: count, values, content });
+            let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
+            let content = image.digest();
+            rows.given.push(EmbeddedRows { first, rows: count, content, columns, ..EmbeddedRows::default() });
             if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);
             }
@@ -61,54 +59,77 @@ impl ImageRows {
     }
 }
 
-/// The places for images in a prompt: runs of the token that stands for a row.
-fn places(tower: &ImageTower, tokens: &[u32]) -> Result<Vec<Range32>> {
-    let (row, rows) = (tower.row, tower.facts.rows() as u32);
+/// The places for images with these numbers of rows in a prompt: runs of the token that stands for a row.
+fn places(row: u32, sizes: &[u32], tokens: &[u32]) -> Result<Vec<Range32>> {
     let mut places: Vec<Range32> = Vec::new();
+    // A place for each image, and as many as there are without an image.
+    let size = |index: usize| sizes.get(index).or(sizes.last()).copied().unwrap_or(u32::MAX);
     for (position, _) in (0..).zip(tokens).filter(|(_, token)| **token == row) {
+        let last = places.len().saturating_sub(1);
         match places.last_mut() {
-            Some(last) if last.end == position && last.end - last.start < rows => last.end += 1,
+            Some(place) if place.end == position && place.end - place.start < size(last) => place.end += 1,
             _ => places.push(Range32 { start: position, end: position + 1 }),
         }
     }
-    match places.iter().find(|place| place.end - place.start != rows) {
+    if places.len() != sizes.len() {
+        return Err(other_count(places.len(), sizes.len()));
+    }
+    match places.iter().zip(sizes).find(|(place, rows)| place.end - place.start != **rows) {
         None => Ok(places),
-        Some(place) => {
+        Some((place, rows)) => {
             let (have, start) = (place.end - place.start, place.start);
-            let sentence = format!(
-                "the prompt has {have} image tokens at position {start}; an image of this model has {rows}"
-            );
+            let sentence =
+                format!("the prompt has {have} image tokens at position {start}; the image there has {rows}");
             Err(Error::with_kind(ErrorKind::Refused, sentence))
         }
     }
 }
 
-/// The spans of a prompt with the tokens of each of `images` images in place of what the template wrote for it. What a user
+/// The spans of a prompt with the tokens of each of these images in place of what the template wrote for it. What a user
 /// wrote stays text.
 ///
 /// # Errors
-/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images, or they take too much text.
-pub(crate) fn expanded(spans: Vec<TextSpan>, facts: &TowerFacts, images: usize) -> Result<Vec<TextSpan>> {
+/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images, they take too much text, or one is
+/// not an image of this model.
+pub(crate) fn expanded(
+    spans: Vec<TextSpan>,
+    facts: &TowerFacts,
+    images: &[ImagePatches],
+) -> Result<Vec<TextSpan>> {
     let texts = &facts.image_tokens.texts;
     let of_template = |span: &&TextSpan| span.origin == TextOrigin::Template;
     let places: usize =
         spans.iter().filter(of_template).map(|span| span.text.matches(&texts.of_template).count()).sum();
-    if places != images {
-        return Err(other_count(places, images));
+    if places != images.len() {
+        return Err(other_count(places, images.len()));
     }
-    let bytes = texts.before.len() + texts.row.len() * facts.rows() + texts.after.len();
-    if bytes.checked_mul(places).is_none_or(|bytes| bytes > MAX_TEXT_BYTES) {
+    let rows =
+        images.iter().map(|image| Ok(facts.rows(image.grid_for(facts)?))).collect::<Result<Vec<usize>>>()?;
+    let around = texts.before.len() + texts.after.len();
+    let bytes = rows.iter().map(|rows| around + texts.row.len() * rows);
+    let bytes = bytes.fold(0, usize::saturating_add);
+    if bytes > MAX_TEXT_BYTES {
         let sentence = format!(
-            "the {places} images would take {bytes} bytes of text each; the maximum of all is {MAX_TEXT_BYTES}: send fewer"
+            "the {places} images would take {bytes} bytes of text; the maximum is {MAX_TEXT_BYTES}: send fewer"
         );
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
-    let image = format!("{}{}{}", texts.before, texts.row.repeat(facts.rows()), texts.after);
-    let expand = |span: TextSpan| match span.origin {
-        TextOrigin::Template => TextSpan { text: span.text.replace(&texts.of_template, &image), ..span },
+    let mut rows = rows.into_iter();
+    let mut expand = |span: TextSpan| match span.origin {
         TextOrigin::User => span,
+        TextOrigin::Template => {
+            let mut parts = span.text.split(&texts.of_template);
+            let mut text = parts.next().unwrap_or_default().to_owned();
+            for (part, rows) in parts.zip(&mut rows) {
+                text += &texts.before;
+                text += &texts.row.repeat(rows);
+                text += &texts.after;
+                text += part;
+            }
+            TextSpan { text, ..span }
+        }
     };
-    Ok(spans.into_iter().map(expand).collect())
+    Ok(spans.into_iter().map(&mut expand).collect())
 }
 
 /// The error of a prompt with another number of places than images.
@@ -134,23 +155,26 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
         let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
         let facts = &model.tower_files().unwrap().tower;
+        let grid = facts.only_grid().unwrap();
+        let image = ImagePatches::new(vec![0.0; grid.patches() * facts.patch_values()]);
+        let images = |count: usize| vec![image.clone(); count];
         let span = |text: &str, origin| TextSpan { text: text.to_owned(), origin };
         let spans = vec![
             span("<turn><start_of_image>", TextOrigin::Template),
             span("is <start_of_image> this?", TextOrigin::User),
         ];
-        let found = expanded(spans.clone(), facts, 1).unwrap();
+        let found = expanded(spans.clone(), facts, &images(1)).unwrap();
         let rows = "<image_soft_token>".repeat(4);
-        let image = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
-        assert_eq!(found, [span(&image, TextOrigin::Template), spans[1].clone()]);
-        let error = expanded(spans, facts, 2).unwrap_err().to_string();
+        let text = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
+        assert_eq!(found, [span(&text, TextOrigin::Template), spans[1].clone()]);
+        let error = expanded(spans, facts, &images(2)).unwrap_err().to_string();
         assert_eq!(
             error,
             "the prompt has 1 place for images, but the request has 2 images; give one for each place"
         );
-        let many = 1 << 19;
+        let many = 1 << 18;
         let spans = vec![span(&"<start_of_image>".repeat(many), TextOrigin::Template)];
-        let error = expanded(spans, facts, many).unwrap_err().to_string();
-        assert!(error.contains("the maximum of all is 16777216: send fewer"), "{error}");
+        let error = expanded(spans, facts, &images(many)).unwrap_err().to_string();
+        assert!(error.contains("the maximum is 16777216: send fewer"), "{error}");
     }
 }

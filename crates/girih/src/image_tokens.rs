@@ -11,11 +11,11 @@ use crate::model::Model;
 /// # Errors
 /// Of the kind [`ErrorKind::Refused`] when the tokenizer has other tokens, or there is none and the files state no ids.
 pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
-    let ImageTokens { ids, texts, .. } = &facts.image_tokens;
-    let tokenizer = match (model.text_processor(), ids) {
+    let ImageTokens { begin, row, end, texts, .. } = &facts.image_tokens;
+    let tokenizer = match (model.text_processor(), row) {
         (Ok(text), _) => &text.tokenizer,
         // Prompts are tokens.
-        (Err(_), Some([_, row, _])) => return Ok(*row),
+        (Err(_), Some(row)) => return Ok(*row),
         (Err(error), None) => return Err(error),
     };
     let special = |text: &str| {
@@ -25,14 +25,19 @@ pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
             Error::with_kind(ErrorKind::Refused, sentence)
         })
     };
-    let found = [special(texts.before.trim())?, special(&texts.row)?, special(texts.after.trim())?];
-    match ids {
-        Some(ids) if *ids != found => {
-            let sentence = format!(
-                "the model's files state the tokens {ids:?} for images, but the tokenizer has {found:?} for them"
-            );
-            Err(Error::with_kind(ErrorKind::Refused, sentence))
+    for (text, stated) in [(&texts.before, begin), (&texts.row, row), (&texts.after, end)] {
+        // The template writes the tokens around an image that the description has not.
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
         }
-        _ => Ok(found[1]),
+        let found = special(text)?;
+        if let Some(stated) = stated.filter(|stated| *stated != found) {
+            let sentence = format!(
+                "the model's files state the token {stated} for '{text}', but the tokenizer has {found} for it"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
     }
+    special(&texts.row)
 }

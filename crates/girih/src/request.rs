@@ -640,13 +640,13 @@ impl Request {
 
     /// The tokens of the prompt, and the format of its reply and the places of its parts if a template wrote it.
     fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>, PromptPlaces)> {
-        let (format, images) = (self.format.take(), self.images.len());
+        let format = self.format.take();
         match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
             Prompt::Text(text) => Ok((model.tokenize(&text)?, format, None)),
             Prompt::Conversation(conversation) => {
                 let mut spans = model.render(&conversation)?;
-                if images > 0 {
-                    spans = expanded(spans, &model.tower_files()?.tower, images)?;
+                if !self.images.is_empty() {
+                    spans = expanded(spans, &model.tower_files()?.tower, &self.images)?;
                 }
                 let format = match format {
                     None if self.wants_text || self.forces_call() => {

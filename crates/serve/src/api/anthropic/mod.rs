@@ -22,7 +22,7 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::find_model::find_model;
 use crate::generation::begin;
-use crate::images::take_images;
+use crate::images::{decoded, take_images};
 use crate::json_body::read_body;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
@@ -97,8 +97,8 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
             // Whether it has an effect is told by the reply to the same request.
             let _why = thinking.apply(&mut conversation, model)?;
         }
-        let images = take_images(&mut conversation)?.len();
-        let spans = model.render_with_images(&conversation, images)?;
+        let images = decoded(take_images(&mut conversation)?, model, || true)?;
+        let spans = model.render_with_images(&conversation, &images)?;
         let input_tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())
     })

@@ -18,7 +18,7 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::find_model;
-use crate::images::take_images;
+use crate::images::{decoded, take_images};
 use crate::json_body::{from_json_object, read_body};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
@@ -127,8 +127,8 @@ impl TokenizeRequest {
                     variables: checked_variables(self.chat_template_kwargs.as_ref())?,
                     ..Conversation::new()
                 };
-                let images = take_images(&mut conversation)?.len();
-                let spans = model.render_with_images(&conversation, images);
+                let images = decoded(take_images(&mut conversation)?, model, || true)?;
+                let spans = model.render_with_images(&conversation, &images);
                 spans
                     .and_then(|spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit))
                     .map_err(|error| template_fault::of_variables(error, model, &conversation))?
