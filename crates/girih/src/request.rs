@@ -646,8 +646,7 @@ impl Request {
             Prompt::Conversation(conversation) => {
                 let mut spans = model.render(&conversation)?;
                 if !self.images.is_empty() {
-                    let grids: Vec<[u32; 2]> = self.images.iter().map(ImagePatches::grid).collect();
-                    spans = expanded(spans, &model.tower_files()?.tower, &grids)?;
+                    spans = expanded(spans, &model.tower_files()?.tower, &self.images)?;
                 }
                 let format = match format {
                     None if self.wants_text || self.forces_call() => {
