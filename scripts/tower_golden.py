@@ -3,20 +3,30 @@
 
     scripts/tower_golden.py MODEL golden.safetensors --text 6,20 --images 1,2
 
-MODEL is the folder of a model that reads images of one size: Gemma 3, Idefics 3 or SmolVLM, whose tiles are such images.
-Prompt I has as many random ids and images as the lists say; pixels are random. The file has the tensors of make_golden.py
-and, for N images of R rows,
+MODEL is the folder of a model that reads images of one size, such as Gemma 3 or the tiles of SmolVLM, or of any size, such as Qwen3-VL. Prompt I has
+as many random ids and images as the lists say; pixels are random. The file has the tensors of make_golden.py and, for N images
+of R rows,
 
     pI.pixel_values      float32 [N, C, H, W]
     pI.token_type_ids    int32 [1, T]           1 for the rows of images
     pI.image_features_P  P [N, R, D]            what the text model reads
     pI.tower_P           P [N, L+1, S, W]       the embeddings of the tower's patches, then the output of each layer
 
+Of images of any size, it has for S patches of V values and R rows of all images together, and K tapped layers,
+
+    pI.pixel_values      float32 [S, V]
+    pI.image_grid_thw    int32 [N, 3]
+    pI.token_type_ids    int32 [1, T]
+    pI.image_features_P  P [R, D]
+    pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
+    pI.tower_P           P [L+1, S, W]
+
 Everything runs on the CPU with eager attention and without a cache. Needs torch, transformers and safetensors.
 """
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 import make_golden
 import numpy as np
@@ -27,22 +37,35 @@ from safetensors.torch import save_file
 Tensors = dict[str, torch.Tensor]
 
 
-def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, images: int) -> list[int]:
-    """Return random ids with images between them."""
-    row, rows = config.image_token_id, rows_of_image(config)
-    # Without tokens of their own, any stand around the rows.
-    first, last = (getattr(config, name, row - 1) for name in ("boi_token_index", "eoi_token_index"))
-    ordinary = [token for token in range(3, config.text_config.vocab_size) if token not in {first, row, last}]
-    tokens = generator.choice(ordinary, size=text).tolist()
-    image = [first] + [row] * rows + [last]
-    for index in range(images):
-        at = 1 + (text - 1) * index // images
-        tokens[at + index * len(image) : at + index * len(image)] = image
-    return tokens
+GRIDS = [(4, 6), (8, 4), (2, 2), (6, 10)]
+"""The patches down and across of images of any size, in turn."""
+
+
+class Images(NamedTuple):
+    """The images of a prompt: what the model takes beside tokens, and the number of rows of each."""
+
+    inputs: Tensors
+    rows: list[int]
+
+
+def images_of(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
+    """Return random images."""
+    vision = config.vision_config
+    if hasattr(vision, "image_size"):
+        shape = (count, vision.num_channels, vision.image_size, vision.image_size)
+        pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
+        return Images({"pixel_values": pixels}, [rows_of_image(config)] * count)
+    side = vision.spatial_merge_size
+    grids = [GRIDS[(first + index) % len(GRIDS)] for index in range(count)]
+    values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    shape = (sum(down * across for down, across in grids), values)
+    pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
+    grid = torch.tensor([(1, down, across) for down, across in grids])
+    return Images({"pixel_values": pixels, "image_grid_thw": grid}, [down * across // side**2 for down, across in grids])
 
 
 def rows_of_image(config: transformers.PretrainedConfig) -> int:
-    """Return the number of rows that an image becomes."""
+    """Return the number of rows that an image of one size becomes."""
     if hasattr(config, "mm_tokens_per_image"):
         return config.mm_tokens_per_image
     return (config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor) ** 2
@@ -53,19 +76,42 @@ def is_tiled(config: transformers.PretrainedConfig) -> bool:
     return config.model_type in {"idefics3", "smolvlm"}
 
 
+def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, rows: list[int]) -> list[int]:
+    """Return random ids with images of these numbers of rows between them."""
+    names = ("boi_token_index", "image_token_id", "eoi_token_index")
+    if not hasattr(config, names[0]):
+        names = ("vision_start_token_id", "image_token_id", "vision_end_token_id")
+    row = config.image_token_id
+    # Without tokens of their own, any stand around the rows.
+    first, row, last = (getattr(config, name, row - 1) for name in names)
+    special = {first, row, last, getattr(config, "video_token_id", row)}
+    ordinary = [token for token in range(3, config.text_config.vocab_size) if token not in special]
+    tokens = generator.choice(ordinary, size=text).tolist()
+    added = 0
+    for index, count in enumerate(rows):
+        at = 1 + (text - 1) * index // len(rows) + added
+        tokens[at:at] = [first] + [row] * count + [last]
+        added += count + 2
+    return tokens
+
+
+def with_types(config: transformers.PretrainedConfig, inputs: Tensors) -> Tensors:
+    """Return the inputs with the types of tokens, under the name that the model has for them."""
+    if is_tiled(config):
+        return inputs
+    types = (inputs["input_ids"] == config.image_token_id).long()
+    return inputs | {"mm_token_type_ids" if "image_grid_thw" in inputs else "token_type_ids": types}
+
+
 def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
     """Return the greedy continuation, with the margin and the top ids of each step."""
-    ids, types = inputs["input_ids"], inputs.get("token_type_ids")
     values, best = [], []
     for _ in range(steps):
-        more = {} if types is None else {"token_type_ids": types}
-        output = model(**(inputs | {"input_ids": ids} | more), use_cache=False)
+        output = model(**with_types(model.config, inputs), use_cache=False)
         top = output.logits[0, -1].float().topk(make_golden.BEST)
         values.append(top.values)
         best.append(top.indices)
-        ids = torch.cat([ids, top.indices[None, :1]], dim=1)
-        if types is not None:
-            types = torch.cat([types, torch.zeros(1, 1, dtype=types.dtype)], dim=1)
+        inputs = inputs | {"input_ids": torch.cat([inputs["input_ids"], top.indices[None, :1]], dim=1)}
     top_values, top_ids = torch.stack(values), torch.stack(best)
     return {
         "greedy": top_ids[:, 0].to(torch.int32),
@@ -74,29 +120,37 @@ def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
     }
 
 
-def tensors(model: torch.nn.Module, ids: list[int], pixels: torch.Tensor, steps: int) -> Tensors:
+def tower_of_any_size(model: torch.nn.Module, pixels: torch.Tensor, grid: torch.Tensor) -> Tensors:
+    """Return what the tower of images of any size makes, with the inputs and the output of its layers."""
+    states = []
+    visual = model.model.visual
+    hooks = [visual.blocks[0].register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))]
+    hooks += [block.register_forward_hook(lambda _, __, output: states.append(output)) for block in visual.blocks]
+    made = visual(pixels, grid_thw=grid)
+    for hook in hooks:
+        hook.remove()
+    found = {"image_features": made.pooler_output, "tower": torch.stack(states)}
+    added = getattr(made, "deepstack_features", None)
+    return found | ({"image_added": torch.stack(added)} if added else {})
+
+
+def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
-    pixels = pixels.to(model.dtype)
-    inputs = {"input_ids": torch.tensor([ids])}
-    if is_tiled(model.config):
-        inputs["pixel_values"] = pixels[None]
-        vision = model.model.vision_model
+    pixels = images.inputs["pixel_values"].to(model.dtype)
+    tiled = is_tiled(model.config)
+    inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {"pixel_values": pixels[None] if tiled else pixels}
+    output = model(**with_types(model.config, inputs), output_hidden_states=True, use_cache=False)
+    if "image_grid_thw" in inputs:
+        of_tower = tower_of_any_size(model, pixels, inputs["image_grid_thw"])
     else:
-        inputs["pixel_values"] = pixels
-        inputs["token_type_ids"] = torch.tensor([[int(token == model.config.image_token_id) for token in ids]])
-        vision = model.model.vision_tower
-    output = model(**inputs, output_hidden_states=True, use_cache=False)
-    tower = vision(pixel_values=pixels, output_hidden_states=True)
-    features = model.model.get_image_features(pixel_values=inputs["pixel_values"])
-    features = getattr(features, "pooler_output", features)
-    if is_tiled(model.config):
-        features = features[0].reshape(len(pixels), -1, features[0].shape[-1])
-    return {
-        "hidden": torch.cat(output.hidden_states),
-        "logits": output.logits[0],
-        "image_features": features,
-        "tower": torch.stack(tower.hidden_states, dim=1),
-    } | greedy(model, inputs, steps)
+        vision = model.model.vision_model if tiled else model.model.vision_tower
+        tower = vision(pixel_values=pixels, output_hidden_states=True)
+        features = model.model.get_image_features(pixel_values=inputs["pixel_values"])
+        features = getattr(features, "pooler_output", features)
+        features = features[0].reshape(len(pixels), -1, features[0].shape[-1]) if tiled else features
+        of_tower = {"image_features": features, "tower": torch.stack(tower.hidden_states, dim=1)}
+    hidden = {"hidden": torch.cat(output.hidden_states), "logits": output.logits[0]}
+    return hidden | of_tower | greedy(model, inputs, steps)
 
 
 def arguments() -> argparse.Namespace:
@@ -121,23 +175,24 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(args.model)
     generator = np.random.default_rng(args.seed)
-    vision, golden, prompts = config.vision_config, {}, []
-    for index, (text, images) in enumerate(zip(args.text, args.images, strict=True)):
-        ids = prompt(config, generator, text, images)
-        shape = (images, vision.num_channels, vision.image_size, vision.image_size)
-        pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
+    golden, prompts, seen = {}, [], 0
+    for index, (text, count) in enumerate(zip(args.text, args.images, strict=True)):
+        images = images_of(config, generator, seen, count)
+        seen += count
+        ids = prompt(config, generator, text, images.rows)
         golden[f"p{index}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
-        golden[f"p{index}.pixel_values"] = pixels
+        for name, tensor in images.inputs.items():
+            golden[f"p{index}.{name}"] = tensor if tensor.is_floating_point() else tensor.to(torch.int32)
         types = [[int(token == config.image_token_id) for token in ids]]
         golden[f"p{index}.token_type_ids"] = torch.tensor(types, dtype=torch.int32)
-        prompts.append((ids, pixels))
+        prompts.append((ids, images))
     loader = make_golden.model_class(args.model)
     for precision, dtype in make_golden.PRECISIONS.items():
         model = loader.from_pretrained(args.model, dtype=dtype, attn_implementation="eager").eval()
-        for index, (ids, pixels) in enumerate(prompts):
-            for part, tensor in tensors(model, ids, pixels, args.tokens).items():
+        for index, (ids, images) in enumerate(prompts):
+            for part, tensor in tensors(model, ids, images, args.tokens).items():
                 golden[f"p{index}.{part}_{precision}"] = tensor.contiguous()
-            print(f"prompt {index}, {precision}: {len(ids)} tokens, {len(pixels)} images")
+            print(f"prompt {index}, {precision}: {len(ids)} tokens, {len(images.rows)} images")
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file(golden, args.out, metadata={"made_with": versions})
 

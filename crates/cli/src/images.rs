@@ -38,9 +38,9 @@ pub fn options(model: &Model, options: RunOptions, show: Show) -> Result<RunOpti
 }
 
 fn with_images(model: &Model, options: RunOptions) -> Result<RunOptions> {
-    let facts = &model.tower_files()?.tower;
-    // A step holds the rows of one image that attend to each other, and a row of each other sequence.
-    let rows = if facts.image_tokens.mutual { facts.rows() as u32 } else { 1 };
+    // A step holds the rows of one image, if they attend to each other, and a row of each other sequence.
+    let format = model.image_format()?;
+    let rows = if format.mutual { format.rows() as u32 } else { 0 };
     let rows = rows.saturating_add(options.sequences.saturating_sub(1));
     Ok(RunOptions { images: true, chunk: options.chunk.max(rows), ..options })
 }

@@ -173,6 +173,19 @@ impl<'a> KeyWriter<'a> {
             };
             self.put_once(gguf, value)?;
         }
+        self.axes()
+    }
+
+    /// The numbers of pairs that turn by each axis of positions; llama.cpp's list has a fourth one.
+    fn axes(&mut self) -> Result<()> {
+        for (table, rope) in &self.arch.rope {
+            let Some(key) = rope.axes.as_ref().and_then(|axes| axes.gguf.as_ref()) else { continue };
+            let ropes = self.facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
+            let axes = ropes.filter(|rope| rope.table == *table).find_map(|rope| rope.axes);
+            let Some(axes) = axes else { continue };
+            let numbers = axes.sections.iter().map(|count| *count as i32).chain([0]).collect();
+            self.put_once(key, MetadataValue::Array(MetadataArray::I32(numbers)))?;
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::adapter_node::AdapterNode;
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, adapters, add, attend, concat, delta_rule, embed, experts, gate, gate_heads,
+    RopeParams, RotationTable, activate, adapters, add, attend, concat, delta_rule, embed, experts, gate, gate_heads,
     gather, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
     scale_columns, select_keys, short_conv, softcap, sparsify, splice, ssm_scan, temper, xielu,
 };
@@ -110,9 +110,10 @@ impl<'a> Binder<'a> {
                 experts::bind(graph, self.rule, (used, rule, weighed), [x, weights], matrices, biases, y)?
             }
             AppliedOp::Reshape { x } => reshape::bind(x, y),
-            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+            AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
                 let size = graph.value(x).shape.columns();
-                rope::bind(RopeParams::new(graph, pairing, factor, frequencies), size, x, y)
+                let table = RotationTable { frequencies, factor, positions };
+                rope::bind(RopeParams::new(graph, pairing, table), size, x, y)
             }
             AppliedOp::Write { x: _ } => return Ok(Bound::Write),
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {

@@ -23,7 +23,8 @@ use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
 use crate::ops::adapters::{AdapterMatrices, products_with_a};
 use crate::ops::{
-    self, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
+    self, Executor, LostValue, RotationTable, RowOrigin, StepRotations, StepRows, WrittenBlocks,
+    rotation_tables,
 };
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
@@ -241,8 +242,11 @@ impl CpuProgram {
 
 /// The rows and the pairs of each table of rotations in a program of this graph.
 fn rotation_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
-    let pairs = |id: ValueId| graph.value(id).shape.elements();
-    rotation_tables(graph).into_iter().map(move |(id, _)| (graph.key.rows as usize, pairs(id)))
+    let pairs = |table: RotationTable| {
+        let streams = table.positions.map_or(1, |positions| graph.value(positions).shape.columns());
+        graph.value(table.frequencies).shape.elements() / streams
+    };
+    rotation_tables(graph).into_iter().map(move |table| (graph.key.rows as usize, pairs(table)))
 }
 
 /// Lists the origin of each row, and the output rows.

@@ -141,6 +141,8 @@ impl CachedRunner {
             .map(|(one, blocks)| {
                 let position = self.cache.length(one.sequence);
                 let start = values.push(one.tokens, &[], position, one.content.given.iter().copied());
+                let count = one.tokens.len() as u32;
+                values.push_content(&self.sources, &one.content, [start, position, count]);
                 values.push_hidden(one.hidden);
                 values.push_adapter(one.content.adapter, one.tokens.len());
                 let rows = Range32 { start, end: start + one.tokens.len() as u32 };

@@ -113,6 +113,9 @@ impl Encoder {
                 | InputSource::Given
                 | InputSource::Adapters { .. }
                 | InputSource::Patches
+                | InputSource::PositionRows
+                | InputSource::Axes { .. }
+                | InputSource::Added { .. }
                 | InputSource::Hidden { .. } => continue,
             };
             spec.check(&Input::Ids(ids), ids.len())

@@ -49,6 +49,7 @@ fn check_given(given: &[EmbeddedRows], inputs: &[InputSpec]) -> Result<()> {
         refused("the request gives rows, but the loaded programs take tokens only; build the graph with given rows")
     })?;
     let need = |rows: &EmbeddedRows| (rows.rows as usize).checked_mul(width);
+    check_places(given, inputs, width)?;
     match given.iter().find(|rows| need(rows) != Some(rows.values.len())) {
         None => Ok(()),
         Some(wrong) => {
@@ -56,6 +57,31 @@ fn check_given(given: &[EmbeddedRows], inputs: &[InputSpec]) -> Result<()> {
             Err(refused(format!("{have} values were given for {count} rows; a row has {width}")))
         }
     }
+}
+
+/// Checks that rows of an image fill whole lines, and that the programs take what they add to the outputs of layers.
+fn check_places(given: &[EmbeddedRows], inputs: &[InputSpec], width: usize) -> Result<()> {
+    let layers = inputs.iter().filter(|input| input.added().is_some()).count();
+    for rows in given {
+        let (count, first) = (rows.rows, rows.first);
+        if let Some(columns) = rows.columns
+            && (columns == 0 || !count.is_multiple_of(columns))
+        {
+            return Err(refused(format!(
+                "the {count} given rows at position {first} have {columns} columns; a divisor is needed"
+            )));
+        }
+        let need = (count as usize).checked_mul(width);
+        let is_whole = |values: &std::sync::Arc<[f32]>| Some(values.len()) == need;
+        if rows.added.len() > layers || !rows.added.iter().all(is_whole) {
+            let have = rows.added.len();
+            return Err(refused(format!(
+                "the given rows at position {first} add {have} times to outputs of layers; the programs take {layers} times \
+                 as many values as there are"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn refused(sentence: impl Into<String>) -> Error {

@@ -83,5 +83,6 @@ pub use sampling::{Dry, Sampling};
 pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};
 pub use step_costs::StepCosts;
+pub use step_inputs::TowerInputs;
 pub use text::Detokenize;
-pub use tower::Tower;
+pub use tower::{Tower, TowerRows};

@@ -32,6 +32,16 @@ pub(crate) struct StepContent<'a> {
     pub first_key: Option<PositionKey>,
 }
 
+impl EmbeddedRows {
+    /// By how much positions behind these rows lie before their numbers, if positions have several axes.
+    fn saved(&self) -> u32 {
+        match self.columns {
+            None => 0,
+            Some(columns) => self.rows - columns.max(self.rows / columns.max(1)).min(self.rows),
+        }
+    }
+}
+
 impl PromptContent {
     /// Returns the content of a prompt, whose parts were checked.
     pub fn new(given: Vec<EmbeddedRows>, spans: Vec<Range32>, adapter: Option<u32>) -> PromptContent {
@@ -57,6 +67,35 @@ impl PromptContent {
             adapter: self.adapter,
             first_key: None,
         }
+    }
+
+    /// The positions along the axes of time, line and column of the rows from `start` on.
+    fn axes(&self, start: u32, count: usize) -> Vec<[u32; 3]> {
+        let mut images = self.given.iter().filter(|rows| rows.columns.is_some()).peekable();
+        let mut saved = 0;
+        let axes = |position: u32| {
+            while let Some(image) = images.next_if(|image| image.first + image.rows <= position) {
+                saved += image.saved();
+            }
+            let own = position - saved;
+            let Some(image) = images.peek().filter(|image| image.first <= position) else { return [own; 3] };
+            let (first, columns) = (image.first - saved, image.columns.unwrap_or(1).max(1));
+            let row = position - image.first;
+            [first, first + row / columns, first + row % columns]
+        };
+        (start..).take(count).map(axes).collect()
+    }
+
+    /// Of the rows from `start` on, those that have something to add to the output of layer `layer`: the first one, counted
+    /// from `start`, and the values.
+    fn added(&self, layer: usize, positions: Range32) -> impl Iterator<Item = (usize, &[f32])> {
+        self.given.iter().filter_map(move |rows| {
+            let (start, end) = (rows.first.max(positions.start), (rows.first + rows.rows).min(positions.end));
+            let values = rows.added.get(layer).filter(|_| start < end)?;
+            let width = values.len() / rows.rows as usize;
+            let range = (start - rows.first) as usize * width..(end - rows.first) as usize * width;
+            Some(((start - positions.start) as usize, &values[range]))
+        })
     }
 
     /// The end of a chunk of at most `chunk` rows from `start` on that cuts no span, of a prompt of `length` tokens.
@@ -108,6 +147,20 @@ impl StepContent<'_> {
         StepContent { first_key, ..StepContent::default() }
     }
 
+    /// The positions along several axes of `count` rows, of which the first is at `position`.
+    pub fn axes(&self, position: u32, count: usize) -> Vec<[u32; 3]> {
+        match self.prompt {
+            Some(prompt) => prompt.axes(position, count),
+            None => (position..).take(count).map(|position| [position; 3]).collect(),
+        }
+    }
+
+    /// What is added to the output of layer `layer` in `count` rows, of which the first is at `position`.
+    pub fn added(&self, layer: usize, position: u32, count: usize) -> impl Iterator<Item = (usize, &[f32])> {
+        let positions = Range32 { start: position, end: position + count as u32 };
+        self.prompt.into_iter().flat_map(move |prompt| prompt.added(layer, positions))
+    }
+
     /// The keys of these positions, which have `tokens`.
     pub fn keys(&self, tokens: &[u32]) -> Vec<PositionKey> {
         let mut keys = match self.prompt {
@@ -118,5 +171,44 @@ impl StepContent<'_> {
             first.clone_from(key);
         }
         keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// transformers' `get_rope_index`: an image of 2 x 3 rows takes three positions, and so does one of 3 x 1.
+    #[test]
+    fn positions_of_an_image_follow_from_its_rows_and_columns() {
+        let image = |first, rows, columns| EmbeddedRows {
+            first,
+            rows,
+            columns: Some(columns),
+            ..EmbeddedRows::default()
+        };
+        let content = PromptContent::new(vec![image(2, 6, 3), image(9, 3, 1)], Vec::new(), None);
+        let expected = [
+            [0, 0, 0],
+            [1, 1, 1],
+            [2, 2, 2],
+            [2, 2, 3],
+            [2, 2, 4],
+            [2, 3, 2],
+            [2, 3, 3],
+            [2, 3, 4],
+            [5, 5, 5],
+            [6, 6, 6],
+            [6, 7, 6],
+            [6, 8, 6],
+            [9, 9, 9],
+        ];
+        assert_eq!(content.axes(0, 13), expected);
+        for start in 0..13 {
+            assert_eq!(content.axes(start, 1), [expected[start as usize]], "a chunk from {start} on");
+        }
+        let rows = EmbeddedRows { first: 2, rows: 6, ..EmbeddedRows::default() };
+        let plain = PromptContent::new(vec![rows], Vec::new(), None);
+        assert_eq!(plain.axes(7, 2), [[7; 3], [8; 3]], "rows without places are one after the other");
     }
 }

@@ -85,7 +85,7 @@ impl<'a> TokenPrompt<'a> {
 }
 
 /// Consecutive rows of the model's width that replace the embeddings of tokens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EmbeddedRows {
     /// The position of the first one in the prompt.
     pub first: u32,
@@ -94,8 +94,15 @@ pub struct EmbeddedRows {
     /// The values, row after row, as the first layer reads them.
     pub values: Arc<[f32]>,
     /// What identifies the values, such as their SHA-256: requests with the same content at the
-    /// same positions share state.
+    /// same positions share state. It also identifies `columns` and `added`.
     pub content: [u8; 32],
+    /// The rows side by side in an image, for models whose positions have several axes. All rows of an image then have one
+    /// position in time, and their places in the image along the other axes; positions behind it go on from the largest of
+    /// these. Without it, and along the only axis of other models, rows are one after the other.
+    pub columns: Option<u32>,
+    /// Rows that are added to the outputs of the first layers, in models that take some: for each layer as many values as
+    /// `values` has.
+    pub added: Vec<Arc<[f32]>>,
 }
 
 /// Conditions that end a reply early.

@@ -3,7 +3,21 @@
 use girih_graph::backend::{GivenRows, Input};
 use girih_graph::{InputKind, InputSpec};
 
+use crate::prompt_content::StepContent;
 use crate::{Error, ErrorKind, Result};
+
+/// What a program of a tower reads of an image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TowerInputs<'a> {
+    /// Patches, or what a program made of them, row after row.
+    pub patches: &'a [f32],
+    /// The position of each patch among those of the image, row by row.
+    pub positions: &'a [u32],
+    /// The rows of learned positions, if the caller makes them.
+    pub position_rows: &'a [f32],
+    /// The line and the column of each patch, if queries and keys turn by them.
+    pub axes: &'a [f32],
+}
 
 /// Where the values of an input come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +37,20 @@ pub(crate) enum InputSource {
     },
     /// Patches of an image, or what a program made of them.
     Patches,
+    /// Rows of the learned positions of patches.
+    PositionRows,
+    /// The positions of the rows along this number of axes.
+    Axes {
+        /// The number of axes.
+        count: usize,
+    },
+    /// Rows that are added to the output of a layer.
+    Added {
+        /// The index of the layer.
+        layer: usize,
+        /// The number of columns.
+        width: usize,
+    },
     /// Hidden states of another program: these columns of its rows.
     Hidden {
         /// The first column.
@@ -46,7 +74,14 @@ impl InputSource {
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
             (InputSpec::ADAPTERS, InputKind::Rows { width }) => Ok(InputSource::Adapters { count: width }),
             (InputSpec::PATCHES, InputKind::Rows { .. }) => Ok(InputSource::Patches),
+            (InputSpec::POSITION_ROWS, InputKind::Rows { .. }) => Ok(InputSource::PositionRows),
+            (InputSpec::AXES, InputKind::Rows { width }) if (1..=MAX_AXES).contains(&width) => {
+                Ok(InputSource::Axes { count: width })
+            }
             (name, _) => {
+                if let Some((layer, width)) = input.added() {
+                    return Ok(InputSource::Added { layer, width });
+                }
                 if let Some(width) = input.hidden_width() {
                     let first = columns;
                     columns += width;
@@ -54,7 +89,7 @@ impl InputSource {
                 }
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
-                     it fills tokens, token types, positions, given rows, patches, adapters and hidden states"
+                     it fills tokens, token types, positions, axes, given and added rows, patches, adapters and hidden states"
                 );
                 Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
@@ -62,6 +97,9 @@ impl InputSource {
         inputs.iter().map(source).collect()
     }
 }
+
+/// The largest number of axes of positions: time, line and column.
+const MAX_AXES: usize = 3;
 
 /// The values of a step's inputs, sequence after sequence.
 #[derive(Debug, Default)]
@@ -71,6 +109,11 @@ pub(crate) struct InputValues<'a> {
     positions: Vec<u32>,
     given: Vec<GivenRows<'a>>,
     patches: &'a [f32],
+    position_rows: &'a [f32],
+    /// The positions of each row along the axes that the programs have.
+    axes: Vec<f32>,
+    /// What is added to the outputs of layers, by layer.
+    added: Vec<Vec<f32>>,
     hidden: Vec<f32>,
     /// The columns of each input of hidden states, if there are several.
     hidden_parts: Vec<Vec<f32>>,
@@ -101,10 +144,41 @@ impl<'a> InputValues<'a> {
         first
     }
 
-    /// Sets patches and their positions; such a step has no tokens.
-    pub fn push_patches(&mut self, patches: &'a [f32], positions: &[u32]) {
+    /// Sets what a program of a tower reads; such a step has no tokens.
+    pub fn push_patches(&mut self, image: TowerInputs<'a>) {
+        let TowerInputs { patches, positions, position_rows, axes } = image;
         self.patches = patches;
+        self.position_rows = position_rows;
         self.positions.extend(positions);
+        self.axes.extend(axes);
+    }
+
+    /// Appends the positions of a sequence's rows along the axes that the programs have, and what is added to the outputs
+    /// of layers in these rows, of which the first has the index `first` and the position `position`.
+    pub fn push_content(
+        &mut self,
+        sources: &[InputSource],
+        content: &StepContent<'_>,
+        [first, position, count]: [u32; 3],
+    ) {
+        for source in sources {
+            match *source {
+                InputSource::Axes { count: axes } => {
+                    let rows = content.axes(position, count as usize);
+                    self.axes.extend(rows.iter().flat_map(|row| &row[..axes]).map(|at| *at as f32));
+                }
+                InputSource::Added { layer, width } => {
+                    self.added.resize(self.added.len().max(layer + 1), Vec::new());
+                    let rows = &mut self.added[layer];
+                    rows.resize((first + count) as usize * width, 0.0);
+                    for (row, values) in content.added(layer, position, count as usize) {
+                        let start = (first as usize + row) * width;
+                        rows[start..start + values.len()].copy_from_slice(values);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Appends the hidden states of a sequence's rows. A row has the columns of all inputs that take them.
@@ -129,6 +203,11 @@ impl<'a> InputValues<'a> {
             InputSource::Given => Input::Given(&self.given),
             InputSource::Adapters { .. } => Input::Rows(&self.chosen),
             InputSource::Patches => Input::Rows(self.patches),
+            InputSource::PositionRows => Input::Rows(self.position_rows),
+            InputSource::Axes { .. } => Input::Rows(&self.axes),
+            InputSource::Added { layer, .. } => {
+                Input::Rows(self.added.get(*layer).map_or(&[], Vec::as_slice))
+            }
             InputSource::Hidden { .. } => Input::Rows(parts.next().unwrap_or(&self.hidden)),
         };
         sources.iter().map(input).collect()
@@ -159,6 +238,9 @@ impl<'a> InputValues<'a> {
             | InputSource::Positions
             | InputSource::Given
             | InputSource::Patches
+            | InputSource::PositionRows
+            | InputSource::Axes { .. }
+            | InputSource::Added { .. }
             | InputSource::Adapters { .. } => None,
         });
         let parts: Vec<_> = parts.collect();

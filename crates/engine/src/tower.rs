@@ -1,16 +1,18 @@
 //! Image towers: the patches of an image become rows of a text model.
 
-use girih_graph::backend::Range32;
+use girih_graph::backend::{Range32, Unwatched};
 use girih_graph::{OutputKind, Outputs, Runner, Sequence, Step, Watch};
+use girih_tensor::Shape;
 
 use crate::cached_runner::failed;
-use crate::step_inputs::{InputSource, InputValues};
+use crate::step_inputs::{InputSource, InputValues, TowerInputs};
 use crate::{Error, ErrorKind, Result};
 
-/// A loaded tower: two programs without state. An image is one step of each, so its rows depend on nothing else.
+/// A loaded tower: programs without state. An image is one step of each, so its rows depend on nothing else.
 pub struct Tower {
     patches: TowerProgram,
     cells: TowerProgram,
+    taps: Vec<(String, TowerProgram)>,
 }
 
 /// One of its programs.
@@ -19,38 +21,69 @@ struct TowerProgram {
     sources: Vec<InputSource>,
 }
 
+/// What a tower makes of an image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TowerRows {
+    /// The rows in place of embeddings, one after another.
+    pub rows: Vec<f32>,
+    /// As many values for the output of each of the text model's first layers that take some.
+    pub added: Vec<Vec<f32>>,
+}
+
+/// Keeps hidden states after tapped layers, and passes values on.
+struct TapWatch<'a> {
+    inner: &'a mut dyn Watch,
+    taps: Vec<(&'a str, Vec<f32>)>,
+}
+
+impl Watch for TapWatch<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.taps.iter().any(|(tap, _)| *tap == name) || self.inner.wants(name)
+    }
+
+    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        if let Some((_, kept)) = self.taps.iter_mut().find(|(tap, _)| *tap == name) {
+            *kept = data.to_vec();
+        }
+        if self.inner.wants(name) {
+            self.inner.value(name, shape, data);
+        }
+    }
+}
+
 impl Tower {
-    /// Returns a tower of its loaded programs: one that makes a hidden state of each patch, and one that makes a row of
-    /// each cell of hidden states. A cell is a sequence if the second program pools, else one row of its input.
+    /// Returns a tower of its loaded programs: one that makes a hidden state of each patch, one that makes a row of
+    /// each cell of hidden states, and for each tapped layer the name of its output and one that makes further rows of it.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when the programs are others, or have an input that is not known.
-    pub fn new(patches: Box<dyn Runner>, cells: Box<dyn Runner>) -> Result<Tower> {
-        let is_tower = patches.max_key().output == OutputKind::Hidden
-            && matches!(cells.max_key().output, OutputKind::Pooled | OutputKind::Hidden);
-        if !is_tower || [&patches, &cells].iter().any(|runner| !runner.groups().is_empty()) {
-            let sentence = "the loaded programs are not those of an image tower; load a tower";
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
-        }
+    pub fn new(
+        patches: Box<dyn Runner>,
+        cells: Box<dyn Runner>,
+        taps: Vec<(String, Box<dyn Runner>)>,
+    ) -> Result<Tower> {
         let program = |runner: Box<dyn Runner>| {
+            if runner.max_key().output == OutputKind::Logits || !runner.groups().is_empty() {
+                let sentence = "the loaded programs are not those of an image tower; load a tower";
+                return Err(Error::with_kind(ErrorKind::Refused, sentence));
+            }
             let sources = InputSource::of(runner.inputs())?;
             Ok(TowerProgram { runner, sources })
         };
-        Ok(Tower { patches: program(patches)?, cells: program(cells)? })
+        let (patches, cells) = (program(patches)?, program(cells)?);
+        let taps =
+            taps.into_iter().map(|(name, runner)| Ok((name, program(runner)?))).collect::<Result<_>>()?;
+        Ok(Tower { patches, cells, taps })
     }
 
-    /// The number of patches of an image.
+    /// The largest number of patches of an image.
     pub fn patches(&self) -> usize {
         self.patches.runner.max_key().rows as usize
     }
 
-    /// The number of rows that an image becomes.
+    /// The largest number of rows that an image becomes.
     pub fn rows(&self) -> usize {
-        let key = self.cells.runner.max_key();
-        match key.output {
-            OutputKind::Pooled => key.sequences as usize,
-            OutputKind::Hidden | OutputKind::Logits => key.rows as usize,
-        }
+        self.cells.runner.max_key().output_rows as usize
     }
 
     /// The number of values of such a row.
@@ -58,25 +91,57 @@ impl Tower {
         self.cells.runner.width()
     }
 
-    /// Returns the rows of an image, one after another. Its patches come cell after cell, each with its position. `watch`
-    /// receives the values of both programs.
+    /// Returns what becomes of an image with `patches` patches and `rows` rows. Its patches come cell after cell. The watches
+    /// receive the values of the programs, in the order of [`Tower::new`]; those that are missing watch nothing.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when the patches are not those of an image of this tower,
     /// [`ErrorKind::NotANumber`] when a row is not finite, and [`ErrorKind::DeviceFailed`] when the device fails.
     pub fn rows_of(
         &mut self,
-        patches: &[f32],
-        positions: &[u32],
-        watch: [&mut dyn Watch; 2],
-    ) -> Result<Vec<f32>> {
-        let count = self.patches();
-        let [of_patches, of_cells] = watch;
-        let hidden = self.patches.run(patches, positions, [1, count], of_patches)?;
-        let key = self.cells.runner.max_key();
-        let sequences = key.sequences.max(1);
-        let cells = [sequences, key.rows / sequences].map(|number| number as usize);
-        self.cells.run(&hidden, &[], cells, of_cells)
+        image: TowerInputs<'_>,
+        [patches, rows]: [usize; 2],
+        watches: Vec<&mut dyn Watch>,
+    ) -> Result<TowerRows> {
+        let (max_patches, max_rows) = (self.patches(), self.rows());
+        if patches == 0
+            || rows == 0
+            || !patches.is_multiple_of(rows)
+            || patches > max_patches
+            || rows > max_rows
+        {
+            let sentence = format!(
+                "an image has {patches} patches and {rows} rows; the tower takes at most {max_patches} and {max_rows}, \
+                 whole cells"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let (mut unwatched, mut watches) = (Unwatched, watches.into_iter());
+        let inner: &mut dyn Watch = match watches.next() {
+            Some(watch) => watch,
+            None => &mut unwatched,
+        };
+        let taps = self.taps.iter().map(|(name, _)| (name.as_str(), Vec::new())).collect();
+        let mut tapped = TapWatch { inner, taps };
+        let hidden = self.patches.run(image, [1, patches], &mut tapped)?;
+        let kept: Vec<Vec<f32>> = tapped.taps.into_iter().map(|(_, kept)| kept).collect();
+        let mut made = |program: &mut TowerProgram, hidden: &[f32]| {
+            let mut unwatched = Unwatched;
+            let watch: &mut dyn Watch = match watches.next() {
+                Some(watch) => watch,
+                None => &mut unwatched,
+            };
+            let sequences = match program.runner.max_key().output {
+                OutputKind::Pooled => [rows, patches / rows],
+                // A row has the patches of a cell one after the other.
+                OutputKind::Hidden | OutputKind::Logits => [1, rows],
+            };
+            program.run(TowerInputs { patches: hidden, ..TowerInputs::default() }, sequences, watch)
+        };
+        let rows = made(&mut self.cells, &hidden)?;
+        let programs = self.taps.iter_mut().map(|(_, program)| program).zip(&kept);
+        let added = programs.map(|(program, hidden)| made(program, hidden)).collect::<Result<_>>()?;
+        Ok(TowerRows { rows, added })
     }
 }
 
@@ -84,13 +149,12 @@ impl TowerProgram {
     /// Runs `sequences` sequences of `length` rows each, and returns all rows of the output.
     fn run(
         &mut self,
-        rows: &[f32],
-        positions: &[u32],
+        image: TowerInputs<'_>,
         [sequences, length]: [usize; 2],
         watch: &mut dyn Watch,
     ) -> Result<Vec<f32>> {
         let mut values = InputValues::default();
-        values.push_patches(rows, positions);
+        values.push_patches(image);
         let inputs = values.inputs(&self.sources);
         for (input, spec) in inputs.iter().zip(self.runner.inputs()) {
             spec.check(input, sequences * length)

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_tensor::{DType, Error, Result, Shape};
+use girih_tensor::{DType, Error, Result};
 
 use crate::container::{HeaderContents, TensorInfo, shape};
 use crate::cursor::{Cursor, LittleEndian};
@@ -36,6 +36,9 @@ const PAIR_MIN_BYTES: u64 = 8 + 4 + 1;
 
 /// The minimum size of a tensor's entry: an empty name, one extent.
 const ENTRY_MIN_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
+
+/// The maximum number of dimensions of a tensor (`GGML_MAX_DIMS`).
+const MAX_DIMENSIONS: u32 = 4;
 
 /// Every current or former ggml tensor type, by its number (`enum ggml_type`).
 /// A type that girih supports has the same name as its [`DType`].
@@ -289,8 +292,8 @@ impl HeaderParser<'_> {
     /// Reads one tensor's entry; its offset is still relative to the data section.
     fn entry(&mut self) -> Result<TensorInfo> {
         let rank: u32 = self.cursor.number()?;
-        if !(1..=Shape::MAX_RANK as u32).contains(&rank) {
-            return Err(Error::new(format!("has {rank} dimensions; 1 to 4 are supported")));
+        if !(1..=MAX_DIMENSIONS).contains(&rank) {
+            return Err(Error::new(format!("has {rank} dimensions; 1 to {MAX_DIMENSIONS} are supported")));
         }
         let mut extents = self.numbers::<u64>(u64::from(rank))?;
         extents.reverse();

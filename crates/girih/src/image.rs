@@ -4,27 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::TowerFacts;
+use girih_model::arch::{ImageGrid, TowerFacts};
 use sha2::{Digest as _, Sha256};
 
-/// How images for a model are prepared: resized to a square, and cut into square patches. A picture may become several
-/// images: tiles of it, and the whole of it.
+/// How images for a model are prepared: resized, and cut into square patches.
 ///
 /// ```no_run
 /// let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
-/// assert_eq!((format.side, format.patch, format.cell, format.rows()), (896, 14, 4, 256));
+/// assert_eq!((format.side, format.patch, format.cell, format.rows()), (Some(896), 14, 4, 256));
 /// # Ok::<(), girih::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageFormat {
-    /// The pixels of a side of the image.
+    /// The pixels of a side of the image, which is a square; `None` if images keep their proportions.
     ///
     /// ```no_run
     /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
-    /// assert_eq!(format.side, 896);
+    /// assert_eq!(format.side, Some(896));
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub side: usize,
+    pub side: Option<usize>,
     /// The pixels of a side of a patch.
     ///
     /// ```no_run
@@ -33,14 +32,14 @@ pub struct ImageFormat {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub patch: usize,
-    /// The values of a pixel.
+    /// The values of a patch: channel after channel, frame after frame, row of pixels after row.
     ///
     /// ```no_run
     /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
-    /// assert_eq!(format.channels, 3);
+    /// assert_eq!(format.patch_values, 588);
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub channels: usize,
+    pub patch_values: usize,
     /// The patches of a side of a cell, which becomes a row of the text model.
     ///
     /// ```no_run
@@ -49,37 +48,37 @@ pub struct ImageFormat {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub cell: usize,
+    /// The largest number of patches of an image.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert_eq!(format.max_patches, 4096);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub max_patches: usize,
+    /// Whether one step runs all rows of an image, because they attend to each other both ways.
+    ///
+    /// ```no_run
+    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
+    /// assert!(format.mutual);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub mutual: bool,
 }
 
 impl ImageFormat {
     pub(crate) fn of(facts: &TowerFacts) -> ImageFormat {
-        let TowerFacts { image, patch, channels, projector, .. } = facts;
-        ImageFormat { side: *image, patch: *patch, channels: *channels, cell: projector.cell }
+        ImageFormat {
+            side: facts.image,
+            patch: facts.patch,
+            patch_values: facts.patch_values(),
+            cell: facts.projector.cell,
+            max_patches: facts.max_patches(),
+            mutual: facts.image_tokens.mutual,
+        }
     }
 
-    /// The number of patches of an image.
-    ///
-    /// ```no_run
-    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
-    /// assert_eq!(format.patches(), 4096);
-    /// # Ok::<(), girih::Error>(())
-    /// ```
-    pub fn patches(&self) -> usize {
-        (self.side / self.patch).pow(2)
-    }
-
-    /// The number of values of a patch: channel after channel, row of pixels after row.
-    ///
-    /// ```no_run
-    /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
-    /// assert_eq!(format.patch_values(), 588);
-    /// # Ok::<(), girih::Error>(())
-    /// ```
-    pub fn patch_values(&self) -> usize {
-        self.channels * self.patch.pow(2)
-    }
-
-    /// The number of rows that an image becomes in the text model. Each takes a position of the context.
+    /// The largest number of rows that an image becomes in the text model. Each takes a position of the context.
     ///
     /// ```no_run
     /// # let format = girih::Model::open("models/gemma-3-4b-it")?.image_format()?;
@@ -87,7 +86,7 @@ impl ImageFormat {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn rows(&self) -> usize {
-        (self.side / self.patch / self.cell).pow(2)
+        self.max_patches / self.cell.pow(2)
     }
 }
 
@@ -102,8 +101,9 @@ impl ImageFormat {
 #[derive(Clone)]
 pub struct ImagePatches {
     values: Arc<[f32]>,
+    grid: Option<ImageGrid>,
     /// The rows and columns of tiles before the whole picture.
-    grid: [u32; 2],
+    tiles: [u32; 2],
     /// That of each tile, and that of the whole picture.
     digests: Arc<[[u8; 32]]>,
 }
@@ -115,50 +115,65 @@ impl fmt::Debug for ImagePatches {
 }
 
 impl ImagePatches {
-    /// An image with these values, patch after patch.
+    /// An image with these values, patch after patch, for a model whose images have one size.
     ///
     /// ```
     /// let image = girih::ImagePatches::new(vec![0.0; 4]);
+    /// assert!(image.grid().is_none());
     /// ```
     pub fn new(values: impl Into<Arc<[f32]>>) -> ImagePatches {
-        let values = values.into();
-        ImagePatches { digests: [digest(&values)].into(), grid: [0, 0], values }
+        ImagePatches::made(values.into(), None)
     }
 
-    /// A picture with this grid of rows and columns of tiles, and the whole of it behind them. All have as many values.
+    /// An image with these values and this number of patches, for a model whose images have any size.
+    ///
+    /// ```
+    /// let grid = girih::ImageGrid { down: 2, across: 4 };
+    /// assert_eq!(girih::ImagePatches::of_grid(vec![0.0; 8], grid).grid(), Some(grid));
+    /// ```
+    pub fn of_grid(values: impl Into<Arc<[f32]>>, grid: ImageGrid) -> ImagePatches {
+        ImagePatches::made(values.into(), Some(grid))
+    }
+
+    fn made(values: Arc<[f32]>, grid: Option<ImageGrid>) -> ImagePatches {
+        ImagePatches { digests: [digest(&values, grid)].into(), values, grid, tiles: [0, 0] }
+    }
+
+    /// A picture with these rows and columns of tiles, and the whole of it behind them. All have as many values.
     ///
     /// ```
     /// let picture = girih::ImagePatches::tiled(vec![0.0, 1.0, 2.0], [1, 2])?;
-    /// assert_eq!((picture.grid(), picture.images()), ([1, 2], 3));
+    /// assert_eq!((picture.tiles(), picture.images()), ([1, 2], 3));
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// When the values cannot be shared evenly.
-    pub fn tiled(values: impl Into<Arc<[f32]>>, grid: [u32; 2]) -> Result<ImagePatches> {
+    pub fn tiled(values: impl Into<Arc<[f32]>>, tiles: [u32; 2]) -> Result<ImagePatches> {
         let values = values.into();
-        let images = u64::from(grid[0]) * u64::from(grid[1]) + 1;
+        let images = u64::from(tiles[0]) * u64::from(tiles[1]) + 1;
         let size = values.len() / usize::try_from(images).unwrap_or(usize::MAX);
         if size == 0 || size as u64 * images != values.len() as u64 {
             let sentence = format!(
                 "a picture of {} values has no {images} images of equal size; give tiles of {} rows and {} columns, and the \
                  whole picture",
                 values.len(),
-                grid[0],
-                grid[1]
+                tiles[0],
+                tiles[1]
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        Ok(ImagePatches { digests: values.chunks_exact(size).map(digest).collect(), grid, values })
+        let digests = values.chunks_exact(size).map(|values| digest(values, None)).collect();
+        Ok(ImagePatches { digests, values, grid: None, tiles })
     }
 
     /// The rows and columns of tiles before the whole picture; 0 and 0 if there are none.
     ///
     /// ```
-    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).grid(), [0, 0]);
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).tiles(), [0, 0]);
     /// ```
-    pub fn grid(&self) -> [u32; 2] {
-        self.grid
+    pub fn tiles(&self) -> [u32; 2] {
+        self.tiles
     }
 
     /// The number of images that the picture becomes: its tiles, and the whole.
@@ -176,6 +191,42 @@ impl ImagePatches {
         // An empty image has no chunk.
         let values = self.values.chunks(size).chain(std::iter::repeat(&[][..]));
         values.zip(self.digests.iter().copied())
+    }
+
+    /// The patches down and across, if they were given.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).grid(), None);
+    /// ```
+    pub fn grid(&self) -> Option<ImageGrid> {
+        self.grid
+    }
+
+    /// The patches down and across as an image of this tower.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when they are not those of an image of this model, or are not stated.
+    pub(crate) fn grid_for(&self, facts: &TowerFacts) -> Result<ImageGrid> {
+        let refused = |sentence: String| Error::with_kind(ErrorKind::Refused, sentence);
+        let Some(grid) = self.grid.or(facts.only_grid()) else {
+            return Err(refused(
+                "images of this model have any size: give the patches with their grid".to_owned(),
+            ));
+        };
+        let ImageGrid { down, across } = grid;
+        if !facts.allows(grid) {
+            let (cell, most) = (facts.projector.cell, facts.max_patches());
+            return Err(refused(format!(
+                "an image has {down} x {across} patches; this model takes at most {most}, in cells of {cell} x {cell}"
+            )));
+        }
+        let (have, need) = (self.values.len() / self.images(), grid.patches() * facts.patch_values());
+        if have != need {
+            return Err(refused(format!(
+                "an image of {down} x {across} patches has {have} values; this model needs {need}"
+            )));
+        }
+        Ok(grid)
     }
 
     /// The values, patch after patch.
@@ -199,8 +250,12 @@ impl ImagePatches {
     }
 }
 
-fn digest(values: &[f32]) -> [u8; 32] {
+fn digest(values: &[f32], grid: Option<ImageGrid>) -> [u8; 32] {
     let mut digest = Sha256::new();
     values.iter().for_each(|value| digest.update(value.to_bits().to_le_bytes()));
+    if let Some(ImageGrid { down, across }) = grid {
+        digest.update((down as u64).to_le_bytes());
+        digest.update((across as u64).to_le_bytes());
+    }
     digest.finalize().into()
 }

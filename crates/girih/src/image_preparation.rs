@@ -2,7 +2,7 @@
 
 use girih_file::{quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, PictureTiling, Preprocess, ResizeFilter};
+use girih_image::{Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
 use girih_model::arch::schema::PictureFilter;
@@ -21,8 +21,8 @@ const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
 /// The part of the second file.
 const PART: &str = "image_processor";
 
-/// Keys that change no number, whatever they say: names of classes, layouts of arrays, settings of what a key
-/// below switches off, and those of videos.
+/// Keys that change no number, whatever they say: names of classes, layouts of arrays, and settings of what a key
+/// below switches off.
 const WITHOUT_EFFECT: [&str; 13] = [
     "processor_class",
     "image_processor_type",
@@ -52,21 +52,22 @@ impl Model {
     /// # Errors
     /// As [`Model::image_format`]; when a setting of `preprocessor_config.json` is not supported.
     pub fn image_patches(&self, picture: &Picture) -> Result<ImagePatches> {
-        let positions = self.tower_files()?.tower.positions();
-        self.image_preparation(|| preparation(self))?.patches(picture, &positions)
+        let facts = &self.tower_files()?.tower;
+        self.image_preparation(|| preparation(self))?.patches(picture, facts)
     }
 
     /// Returns a conversation with these images, as the model's chat template writes it, with the model's image tokens in
     /// their places. Its messages have a part of type `image` for each image.
     ///
     /// ```
-    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, ImagePatches, Model, OpenOptions};
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions};
     ///
     /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..OpenOptions::default() };
     /// let model = Model::open_with(BUILT_IN, &options)?;
     /// let chat = Conversation::new().user("Once");
     /// assert_eq!(model.render_with_images(&chat, &[])?, model.render(&chat)?);
-    /// assert!(model.render_with_images(&chat, &[ImagePatches::new(vec![0.0])]).is_err());
+    /// let image = girih::ImagePatches::new(vec![0.0; 4]);
+    /// assert!(model.render_with_images(&chat, &[image]).is_err());
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
@@ -81,17 +82,20 @@ impl Model {
             return self.render(conversation);
         }
         let facts = &self.tower_files()?.tower;
-        let grids: Vec<[u32; 2]> = images.iter().map(ImagePatches::grid).collect();
-        expanded(self.render(conversation)?, facts, &grids)
+        expanded(self.render(conversation)?, facts, images)
     }
 }
 
 /// How pictures for a model become patches.
 fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
-    match &config(model)? {
-        Some((file, config)) => preprocess(facts, config).map_err(|error| error.of(file)),
-        None => Ok(usual(facts)),
+    match (&config(model)?, facts.image) {
+        (Some((file, config)), _) => preprocess(facts, config).map_err(|error| error.of(file)),
+        (None, Some(side)) => Ok(usual(facts, side)),
+        (None, None) => Err(Error::with_kind(
+            ErrorKind::Refused,
+            "the model has no preprocessor_config.json, which says how its images are prepared; download it, too",
+        )),
     }
 }
 
@@ -115,48 +119,102 @@ fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
 }
 
 /// What transformers' processors of these towers do without a file: the tower's filter and size, mean and deviation 0.5.
-fn usual(facts: &TowerFacts) -> PicturePreparation {
-    let image = Preprocess {
-        width: facts.image as u32,
-        height: facts.image as u32,
-        filter: match facts.filter {
-            PictureFilter::Bilinear => ResizeFilter::Bilinear,
-            PictureFilter::Lanczos => ResizeFilter::Lanczos,
-        },
+fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
+    let side = side as u32;
+    let filter = match facts.filter {
+        PictureFilter::Bilinear => ResizeFilter::Bilinear,
+        PictureFilter::Lanczos => ResizeFilter::Lanczos,
+    };
+    let tiles = facts.tiled_edge.map(|edge| PictureTiling {
+        edge: u32::try_from(edge).unwrap_or(u32::MAX),
+        side,
+        is_split: true,
+    });
+    PicturePreparation {
+        image: of_size(facts, TargetSize::Fixed { width: side, height: side }, filter),
+        tiles,
+    }
+}
+
+fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
+    Preprocess {
+        size,
+        filter,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch: facts.patch as u32,
+        frames: facts.frames as u32,
+    }
+}
+
+/// What a file says of a model whose images have any size: those of transformers' `Qwen2VLImageProcessor`. Pictures with
+/// more pixels than girih takes become smaller.
+fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
+    let unread = |key: &str| {
+        let sentence = format!("the key '{key}' is missing, which says how images are prepared");
+        Error::with_kind(ErrorKind::Refused, sentence)
     };
-    let tiles = facts.tiled_edge.map(|edge| PictureTiling {
-        edge: u32::try_from(edge).unwrap_or(u32::MAX),
-        side: image.width,
-        is_split: true,
-    });
-    PicturePreparation { image, tiles }
+    for key in ["image_mean", "image_std"] {
+        config.get(key).ok_or_else(|| unread(key))?;
+    }
+    let pixels = |old: &str, key: &str| {
+        let stated =
+            config.get(old).filter(|value| !value.is_null()).or_else(|| config.get("size")?.get(key));
+        stated
+            .and_then(Value::as_u64)
+            .filter(|pixels| *pixels > 0)
+            .ok_or_else(|| unread(&format!("size.{key}")))
+    };
+    let (min, max) = (pixels("min_pixels", "shortest_edge")?, pixels("max_pixels", "longest_edge")?);
+    let most = (facts.max_patches() * facts.patch * facts.patch) as u64;
+    let max = max.min(most);
+    let multiple = (facts.patch * facts.projector.cell) as u32;
+    Ok(of_size(facts, TargetSize::Within { multiple, min: min.min(max), max }, ResizeFilter::Bicubic))
 }
 
 /// What a file says.
 fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
-    let PicturePreparation { image: mut found, mut tiles } = usual(facts);
+    let PicturePreparation { image: mut found, mut tiles } = match facts.image {
+        Some(side) => usual(facts, side),
+        None => PicturePreparation { image: any_size(facts, config)?, tiles: None },
+    };
+    let is_size = |value: &Value, size: usize| value.as_u64() == Some(size as u64);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
-        let supported = match key.as_str() {
-            "do_pad" if tiles.is_some() => value.is_boolean(), // all images have one size
-            "size" if tiles.is_some() => {
+        let supported = match (key.as_str(), facts.image) {
+            ("do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb", _) => {
+                value == &Value::Bool(true)
+            }
+            // All images have one size.
+            ("do_pad", _) if tiles.is_some() => value.is_boolean(),
+            ("size", _) if tiles.is_some() => {
                 set_tiles(&mut tiles, longest_edge(value), |tiles, edge| tiles.edge = edge)
             }
-            "do_image_splitting" if tiles.is_some() => {
+            ("do_image_splitting", _) if tiles.is_some() => {
                 set_tiles(&mut tiles, value.as_bool(), |tiles, is_split| tiles.is_split = is_split)
             }
-            "max_image_size" if tiles.is_some() => longest_edge(value) == Some(found.width),
-            "do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb" => value == &Value::Bool(true),
-            "do_pan_and_scan" | "do_center_crop" | "do_pad" => value == &Value::Bool(false),
-            "size" => value == &serde_json::json!({"height": facts.image, "width": facts.image}),
-            "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
-            "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
-            "image_mean" => set(&mut found.mean, numbers(value)),
-            "image_std" => set(&mut found.std, numbers(value).filter(|std| std.iter().all(|one| *one > 0.0))),
-            other => WITHOUT_EFFECT.contains(&other),
+            ("max_image_size", Some(side)) if tiles.is_some() => {
+                longest_edge(value).map(|edge| edge as usize) == Some(side)
+            }
+            ("do_pan_and_scan" | "do_center_crop" | "do_pad", _) => value == &Value::Bool(false),
+            ("size", Some(side)) => value == &serde_json::json!({"height": side, "width": side}),
+            // `any_size` has read them.
+            ("size", None) => value
+                .as_object()
+                .is_some_and(|size| size.keys().all(|key| key == "shortest_edge" || key == "longest_edge")),
+            ("min_pixels" | "max_pixels", None) => value.is_u64(),
+            ("patch_size", _) => is_size(value, facts.patch),
+            ("merge_size", None) => is_size(value, facts.projector.cell),
+            ("temporal_patch_size", None) => is_size(value, facts.frames),
+            ("resample", _) => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
+            ("rescale_factor", _) => {
+                set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite()))
+            }
+            ("image_mean", _) => set(&mut found.mean, numbers(value)),
+            ("image_std", _) => {
+                set(&mut found.std, numbers(value).filter(|std| std.iter().all(|one| *one > 0.0)))
+            }
+            (other, _) => WITHOUT_EFFECT.contains(&other),
         };
         if !supported {
             let value: String = value.to_string().chars().take(80).collect();
@@ -224,9 +282,10 @@ mod tests {
             "size": {"height": 28, "width": 28},
         });
         let found = prepared(published).unwrap();
+        let size = TargetSize::Fixed { width: 28, height: 28 };
         assert_eq!(
-            (found.image.filter, found.image.patch, found.image.width),
-            (ResizeFilter::Bilinear, 7, 28)
+            (found.image.filter, found.image.patch, found.image.size),
+            (ResizeFilter::Bilinear, 7, size)
         );
         assert_eq!(found, prepared(json!({})).unwrap(), "1/255 in 64 bits");
         let other = prepared(json!({"resample": 3, "image_mean": [0.1, 0.2, 0.3]})).unwrap();

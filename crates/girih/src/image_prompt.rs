@@ -1,11 +1,10 @@
 //! Images in prompts: the tokens that stand for them, and their rows.
 
-use std::sync::Arc;
-
 use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::TowerFacts;
+use girih_model::arch::schema::ImageTexts;
+use girih_model::arch::{ImageGrid, TowerFacts};
 use girih_words::{TextOrigin, TextSpan};
 
 use crate::image::ImagePatches;
@@ -13,7 +12,7 @@ use crate::image_tower::ImageTower;
 use crate::model::Model;
 
 /// The maximum number of bytes of a prompt's texts of images.
-const MAX_TEXT_BYTES: u64 = 16 << 20;
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// The rows of a prompt's images, and the positions that attend to each other both ways.
 #[derive(Default)]
@@ -44,16 +43,17 @@ impl ImageRows {
                 "the request has images, but the model was loaded without its image tower: plan with images";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         };
-        let places = places(tower, tokens)?;
-        let count = images.iter().map(ImagePatches::images).sum();
-        if places.len() != count {
-            return Err(other_count(places.len(), count));
-        }
+        let grids =
+            images.iter().map(|image| image.grid_for(&tower.facts)).collect::<Result<Vec<ImageGrid>>>()?;
+        let images = images.iter().zip(grids);
+        let images: Vec<([u8; 32], ImageGrid)> =
+            images.flat_map(|(image, grid)| image.each().map(move |(_, content)| (content, grid))).collect();
+        let sizes: Vec<u32> = images.iter().map(|(_, grid)| tower.facts.rows(*grid) as u32).collect();
         let mut rows = ImageRows::default();
-        for ((_, content), place) in images.iter().flat_map(ImagePatches::each).zip(places) {
+        for ((content, grid), place) in images.into_iter().zip(places(tower.row, &sizes, tokens)?) {
             let (first, count) = (place.start, place.end - place.start);
-            let values = Arc::default();
-            rows.given.push(EmbeddedRows { first, rows: count, values, content });
+            let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
+            rows.given.push(EmbeddedRows { first, rows: count, content, columns, ..EmbeddedRows::default() });
             if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);
             }
@@ -62,79 +62,85 @@ impl ImageRows {
     }
 }
 
-/// The places for images in a prompt: runs of the token that stands for a row.
-fn places(tower: &ImageTower, tokens: &[u32]) -> Result<Vec<Range32>> {
-    let (row, rows) = (tower.row, tower.facts.rows() as u32);
+/// The places for images with these numbers of rows in a prompt: runs of the token that stands for a row.
+fn places(row: u32, sizes: &[u32], tokens: &[u32]) -> Result<Vec<Range32>> {
     let mut places: Vec<Range32> = Vec::new();
+    // A place for each image, and as many as there are without an image.
+    let size = |index: usize| sizes.get(index).or(sizes.last()).copied().unwrap_or(u32::MAX);
     for (position, _) in (0..).zip(tokens).filter(|(_, token)| **token == row) {
+        let last = places.len().saturating_sub(1);
         match places.last_mut() {
-            Some(last) if last.end == position && last.end - last.start < rows => last.end += 1,
+            Some(place) if place.end == position && place.end - place.start < size(last) => place.end += 1,
             _ => places.push(Range32 { start: position, end: position + 1 }),
         }
     }
-    match places.iter().find(|place| place.end - place.start != rows) {
+    if places.len() != sizes.len() {
+        return Err(other_count(places.len(), sizes.len()));
+    }
+    match places.iter().zip(sizes).find(|(place, rows)| place.end - place.start != **rows) {
         None => Ok(places),
-        Some(place) => {
+        Some((place, rows)) => {
             let (have, start) = (place.end - place.start, place.start);
-            let sentence = format!(
-                "the prompt has {have} image tokens at position {start}; an image of this model has {rows}"
-            );
+            let sentence =
+                format!("the prompt has {have} image tokens at position {start}; the image there has {rows}");
             Err(Error::with_kind(ErrorKind::Refused, sentence))
         }
     }
 }
 
-/// The spans of a prompt with the tokens of each picture of `grids` in place of what the template wrote for it. What a user
-/// wrote stays text. A grid has the rows and columns of a picture's tiles.
+/// The spans of a prompt with the tokens of each of these images in place of what the template wrote for it. What a user
+/// wrote stays text.
 ///
 /// # Errors
-/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images, or they take too much text.
+/// Of the kind [`ErrorKind::Refused`] when the template wrote another number of images, they take too much text, or one is
+/// not an image of this model.
 pub(crate) fn expanded(
     spans: Vec<TextSpan>,
     facts: &TowerFacts,
-    grids: &[[u32; 2]],
+    images: &[ImagePatches],
 ) -> Result<Vec<TextSpan>> {
     let texts = &facts.image_tokens.texts;
     let of_template = |span: &&TextSpan| span.origin == TextOrigin::Template;
     let places: usize =
         spans.iter().filter(of_template).map(|span| span.text.matches(&texts.of_template).count()).sum();
-    if places != grids.len() {
-        return Err(other_count(places, grids.len()));
+    if places != images.len() {
+        return Err(other_count(places, images.len()));
     }
-    // The least that they take: their rows.
-    let images = grids.iter().map(|[rows, columns]| u64::from(*rows) * u64::from(*columns) + 1);
-    let count = images.fold(0, u64::saturating_add);
-    let bytes = count.saturating_mul((texts.row.len() * facts.rows()) as u64);
+    let rows =
+        images.iter().map(|image| Ok(facts.rows(image.grid_for(facts)?))).collect::<Result<Vec<usize>>>()?;
+    let around = texts.before.len() + texts.after.len();
+    let bytes =
+        rows.iter().zip(images).map(|(rows, image)| (around + texts.row.len() * rows) * image.images());
+    let bytes = bytes.fold(0, usize::saturating_add);
     if bytes > MAX_TEXT_BYTES {
         let sentence = format!(
-            "the {places} images would take {bytes} bytes of text; the maximum of all is {MAX_TEXT_BYTES}: send fewer"
+            "the {places} images would take {bytes} bytes of text; the maximum is {MAX_TEXT_BYTES}: send fewer"
         );
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
-    let mut grids = grids.iter();
-    let expand = |span: TextSpan| {
-        if span.origin == TextOrigin::User {
-            return span;
+    let mut rows = rows.into_iter().zip(images);
+    let mut expand = |span: TextSpan| match span.origin {
+        TextOrigin::User => span,
+        TextOrigin::Template => {
+            let mut parts = span.text.split(&texts.of_template);
+            let mut text = parts.next().unwrap_or_default().to_owned();
+            for (part, (rows, image)) in parts.zip(&mut rows) {
+                text += &picture_text(texts, rows, image.tiles());
+                text += part;
+            }
+            TextSpan { text, ..span }
         }
-        let mut parts = span.text.split(&texts.of_template);
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            text += &picture_text(facts, *grids.next().expect("there is one for each place"));
-            text += part;
-        }
-        TextSpan { text, ..span }
     };
-    Ok(spans.into_iter().map(expand).collect())
+    Ok(spans.into_iter().map(&mut expand).collect())
 }
 
-/// What stands for a picture with this grid of tiles.
-fn picture_text(facts: &TowerFacts, [rows, columns]: [u32; 2]) -> String {
-    let texts = &facts.image_tokens.texts;
-    let of_image = texts.row.repeat(facts.rows());
+/// What stands for a picture with these rows and columns of tiles, each of which becomes `rows` rows.
+fn picture_text(texts: &ImageTexts, rows: usize, [down, across]: [u32; 2]) -> String {
+    let of_image = texts.row.repeat(rows);
     let mut text = String::new();
-    if let Some(tiles) = texts.tiles.as_ref().filter(|_| rows > 0 && columns > 0) {
-        for row in 1..=rows {
-            for column in 1..=columns {
+    if let Some(tiles) = texts.tiles.as_ref().filter(|_| down > 0 && across > 0) {
+        for row in 1..=down {
+            for column in 1..=across {
                 let before = tiles.before.replace("{row}", &row.to_string());
                 text += &before.replace("{column}", &column.to_string());
                 text += &of_image;
@@ -170,20 +176,25 @@ mod tests {
         let fixture = tests.join("fixtures/idefics3");
         let model = Model::open(fixture.to_str().expect("paths of tests are valid")).unwrap();
         let facts = &model.tower_files().unwrap().tower;
-        assert_eq!(facts.rows(), 4);
+        assert_eq!(facts.max_rows(), 4);
         let golden = std::fs::read(tests.join("images/golden.json")).unwrap();
         let golden: serde_json::Value = serde_json::from_slice(&golden).unwrap();
         let cases = golden["tiles"].as_array().unwrap();
         let grids: Vec<[u32; 2]> =
             cases.iter().map(|case| [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32)).collect();
         assert!(grids.contains(&[2, 3]) && grids.contains(&[0, 0]));
+        let size = facts.max_patches() * facts.patch_values();
+        let images: Vec<ImagePatches> = grids
+            .iter()
+            .map(|[rows, columns]| {
+                let count = (rows * columns + 1) as usize;
+                ImagePatches::tiled(vec![0.0; count * size], [*rows, *columns]).unwrap()
+            })
+            .collect();
         let span = |text: String| TextSpan { text, origin: TextOrigin::Template };
-        let found = expanded(vec![span("User:<image>".repeat(cases.len()))], facts, &grids).unwrap();
+        let found = expanded(vec![span("User:<image>".repeat(cases.len()))], facts, &images).unwrap();
         let texts = cases.iter().map(|case| format!("User:{}", case["text"].as_str().unwrap()));
         assert_eq!(found[0].text, texts.collect::<String>());
-        let many = expanded(vec![span("<image>".to_owned())], facts, &[[u32::MAX, u32::MAX]]);
-        let error = many.unwrap_err().to_string();
-        assert!(error.contains("the maximum of all is 16777216"), "{error}");
     }
 
     /// The bug that this excludes: text of a user would stand for an image, and the wrong place would get its rows.
@@ -192,23 +203,26 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
         let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
         let facts = &model.tower_files().unwrap().tower;
+        let grid = facts.only_grid().unwrap();
+        let image = ImagePatches::new(vec![0.0; grid.patches() * facts.patch_values()]);
+        let images = |count: usize| vec![image.clone(); count];
         let span = |text: &str, origin| TextSpan { text: text.to_owned(), origin };
         let spans = vec![
             span("<turn><start_of_image>", TextOrigin::Template),
             span("is <start_of_image> this?", TextOrigin::User),
         ];
-        let found = expanded(spans.clone(), facts, &[[0, 0]]).unwrap();
+        let found = expanded(spans.clone(), facts, &images(1)).unwrap();
         let rows = "<image_soft_token>".repeat(4);
-        let image = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
-        assert_eq!(found, [span(&image, TextOrigin::Template), spans[1].clone()]);
-        let error = expanded(spans, facts, &[[0, 0]; 2]).unwrap_err().to_string();
+        let text = format!("<turn>\n\n<start_of_image>{rows}<end_of_image>\n\n");
+        assert_eq!(found, [span(&text, TextOrigin::Template), spans[1].clone()]);
+        let error = expanded(spans, facts, &images(2)).unwrap_err().to_string();
         assert_eq!(
             error,
             "the prompt has 1 place for images, but the request has 2 images; give one for each place"
         );
-        let many = 1 << 19;
+        let many = 1 << 18;
         let spans = vec![span(&"<start_of_image>".repeat(many), TextOrigin::Template)];
-        let error = expanded(spans, facts, &vec![[0, 0]; many]).unwrap_err().to_string();
-        assert!(error.contains("the maximum of all is 16777216: send fewer"), "{error}");
+        let error = expanded(spans, facts, &images(many)).unwrap_err().to_string();
+        assert!(error.contains("the maximum is 16777216: send fewer"), "{error}");
     }
 }

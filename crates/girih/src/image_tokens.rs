@@ -11,7 +11,7 @@ use crate::model::Model;
 /// # Errors
 /// Of the kind [`ErrorKind::Refused`] when the tokenizer has other tokens, or there is none and the files state no ids.
 pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
-    let ImageTokens { row, marks, texts, .. } = &facts.image_tokens;
+    let ImageTokens { begin, row, end, texts, .. } = &facts.image_tokens;
     let tokenizer = match (model.text_processor(), row) {
         (Ok(text), _) => &text.tokenizer,
         // Prompts are tokens.
@@ -25,19 +25,23 @@ pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
             Error::with_kind(ErrorKind::Refused, sentence)
         })
     };
-    let around = [texts.before.trim(), texts.after.trim()];
-    let around = match texts.marks.is_empty() {
-        true => around.into_iter().map(special).collect::<Result<Vec<_>>>()?,
-        false => texts.marks.iter().map(|mark| special(mark)).collect::<Result<Vec<_>>>()?,
+    let around: Vec<(&str, &Option<u32>)> = match texts.marks.is_empty() {
+        true => vec![(&texts.before, begin), (&texts.after, end)],
+        false => texts.marks.iter().map(|mark| (mark.as_str(), &None)).collect(),
     };
-    let found = special(&texts.row)?;
-    let is_row = row.is_none_or(|row| row == found);
-    if is_row && marks.is_none_or(|marks| marks == around[..]) {
-        return Ok(found);
+    for (text, stated) in around.into_iter().chain([(texts.row.as_str(), row)]) {
+        // The template writes the tokens around an image that the description has not.
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        let found = special(text)?;
+        if let Some(stated) = stated.filter(|stated| *stated != found) {
+            let sentence = format!(
+                "the model's files state the token {stated} for '{text}', but the tokenizer has {found} for it"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
     }
-    let stated: Vec<u32> = row.iter().chain(marks.iter().flatten()).copied().collect();
-    let sentence = format!(
-        "the model's files state the tokens {stated:?} for images, but the tokenizer has {found} and {around:?} for them"
-    );
-    Err(Error::with_kind(ErrorKind::Refused, sentence))
+    special(&texts.row)
 }

@@ -4,16 +4,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use girih_engine::{EmbeddedRows, Tenant, TokenRate, Tower};
-use girih_graph::backend::Unwatched;
+use girih_engine::{EmbeddedRows, Tenant, TokenRate, Tower, TowerInputs};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::TowerFacts;
+use girih_model::arch::{ImageGrid, TowerFacts};
+use girih_model::{ImageInputs, TowerFiles};
 
 use crate::image::ImagePatches;
 use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::progress::ProgressCallback;
-use crate::tower_plan::{TowerPlan, images_kept};
+use crate::tower_plan::{TowerPlan, images_kept, kept_rows};
 
 /// The image tower of a session.
 pub(crate) struct ImageTower {
@@ -21,7 +21,7 @@ pub(crate) struct ImageTower {
     pub facts: TowerFacts,
     /// The token that stands for a row of an image.
     pub row: u32,
-    positions: Vec<u32>,
+    files: Arc<TowerFiles>,
     callback: ProgressCallback,
     state: Mutex<TowerState>,
 }
@@ -34,9 +34,26 @@ struct TowerState {
 /// The rows of the last images, the image that was used last at the end. Tenants share none: the time that an image takes
 /// would tell one what another sent.
 struct KeptRows {
-    rows: Vec<(Tenant, [u8; 32], Arc<[f32]>)>,
-    /// The number of images.
-    max: usize,
+    images: Vec<KeptImage>,
+    /// The largest number of images.
+    max_images: usize,
+    /// The largest number of rows of all images together.
+    max_rows: usize,
+}
+
+/// The rows of an image that a tenant sent.
+struct KeptImage {
+    tenant: Tenant,
+    digest: [u8; 32],
+    rows: usize,
+    made: MadeRows,
+}
+
+/// What the tower makes of an image.
+#[derive(Clone)]
+struct MadeRows {
+    values: Arc<[f32]>,
+    added: Vec<Arc<[f32]>>,
 }
 
 /// How far the tower is.
@@ -52,13 +69,12 @@ impl ImageTower {
     /// # Errors
     /// When the tokenizer has no tokens for images.
     pub fn new(model: &Model, plan: TowerPlan, callback: ProgressCallback) -> Result<ImageTower> {
-        let facts = plan.facts().clone();
-        let (row, positions) = (row_token(model, &facts)?, facts.positions());
-        let state = TowerState {
-            stage: TowerStage::Planned(plan),
-            kept: KeptRows { rows: Vec::new(), max: images_kept(&facts) },
-        };
-        Ok(ImageTower { facts, row, positions, callback, state: Mutex::new(state) })
+        let (facts, files) = (plan.facts().clone(), Arc::clone(plan.shared_files()));
+        let row = row_token(model, &facts)?;
+        let (max_images, max_rows) = (images_kept(&facts), kept_rows(&facts));
+        let kept = KeptRows { images: Vec::new(), max_images, max_rows };
+        let state = TowerState { stage: TowerStage::Planned(plan), kept };
+        Ok(ImageTower { facts, row, files, callback, state: Mutex::new(state) })
     }
 
     /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of a picture
@@ -77,62 +93,73 @@ impl ImageTower {
     ) -> Result<TokenRate> {
         let (mut given, mut made) = (given.iter_mut(), TokenRate::default());
         for picture in images {
+            let grid = picture.grid_for(&self.facts)?;
             for (image, rows) in picture.each().zip(&mut given) {
                 if wanted.is_some_and(|wanted| !wanted()) {
                     let sentence = "the request was given up before the rows of its images were made";
                     return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
                 }
-                rows.values = self.rows_of(tenant, image, &mut made)?;
+                let MadeRows { values, added } = self.rows_of(tenant, grid, image, &mut made)?;
+                (rows.values, rows.added) = (values, added);
             }
         }
         Ok(made)
     }
 
-    /// The rows of an image of a tenant. They depend on its patches only. If the tower makes them, `made` counts them.
+    /// The rows of an image of a tenant. They depend on its patches only. If the tower makes them, `counted` counts them.
     fn rows_of(
         &self,
         tenant: &Tenant,
-        (values, digest): (&[f32], [u8; 32]),
-        made: &mut TokenRate,
-    ) -> Result<Arc<[f32]>> {
+        grid: ImageGrid,
+        (patches, digest): (&[f32], [u8; 32]),
+        counted: &mut TokenRate,
+    ) -> Result<MadeRows> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let TowerState { stage, kept } = &mut *state;
         if let Some(rows) = kept.find(tenant, digest) {
             return Ok(rows);
         }
+        let rows = self.facts.rows(grid);
+        let ImageInputs { positions, position_rows, axes } = self.files.inputs(grid)?;
+        let inputs =
+            TowerInputs { patches, positions: &positions, position_rows: &position_rows, axes: &axes };
         let tower = stage.loaded(&self.callback)?;
         let begun = Instant::now();
-        let rows = tower.rows_of(values, &self.positions, [&mut Unwatched, &mut Unwatched])?;
-        made.tokens += tower.rows() as u32;
-        made.time += begun.elapsed();
-        let rows: Arc<[f32]> = rows.into();
-        kept.add(tenant, digest, Arc::clone(&rows));
-        Ok(rows)
+        let made = tower.rows_of(inputs, [grid.patches(), rows], Vec::new())?;
+        counted.tokens += rows as u32;
+        counted.time += begun.elapsed();
+        let added = made.added.into_iter().map(Arc::from).collect();
+        let made = MadeRows { values: made.rows.into(), added };
+        kept.add(KeptImage { tenant: tenant.clone(), digest, rows, made: made.clone() });
+        Ok(made)
     }
 }
 
 impl KeptRows {
     /// The rows of an image that this tenant has sent, which becomes the one that was used last.
-    fn find(&mut self, tenant: &Tenant, image: [u8; 32]) -> Option<Arc<[f32]>> {
-        let index = self.rows.iter().position(|(owner, digest, _)| owner == tenant && *digest == image)?;
-        let found = self.rows.remove(index);
-        let rows = Arc::clone(&found.2);
-        self.rows.push(found);
-        Some(rows)
+    fn find(&mut self, tenant: &Tenant, image: [u8; 32]) -> Option<MadeRows> {
+        let index = self.images.iter().position(|kept| kept.tenant == *tenant && kept.digest == image)?;
+        let found = self.images.remove(index);
+        let made = found.made.clone();
+        self.images.push(found);
+        Some(made)
     }
 
-    /// Keeps the rows of an image. If there are too many, the oldest of the tenant that has the most gives way: none is left
-    /// without rows because another sends many images. Of two that have as many, it is this one's.
-    fn add(&mut self, tenant: &Tenant, image: [u8; 32], rows: Arc<[f32]>) {
-        if self.rows.len() >= self.max {
-            let count = |of: &Tenant| self.rows.iter().filter(|(owner, ..)| owner == of).count();
-            let most = self.rows.iter().map(|(owner, ..)| count(owner)).max();
-            let is_first = |owner: &Tenant| owner == tenant && Some(count(owner)) == most;
-            let own = self.rows.iter().position(|(owner, ..)| is_first(owner));
-            let index = own.or_else(|| self.rows.iter().position(|(owner, ..)| Some(count(owner)) == most));
-            self.rows.remove(index.unwrap_or(0));
+    /// Keeps the rows of an image. While there are too many, the oldest of the tenant that has the most gives way: none is
+    /// left without rows because another sends many images. Of two that have as many, it is this one's.
+    fn add(&mut self, image: KeptImage) {
+        let rows = |images: &[KeptImage]| images.iter().map(|kept| kept.rows).sum::<usize>();
+        while !self.images.is_empty()
+            && (self.images.len() >= self.max_images || rows(&self.images) + image.rows > self.max_rows)
+        {
+            let count = |of: &Tenant| self.images.iter().filter(|kept| kept.tenant == *of).count();
+            let most = self.images.iter().map(|kept| count(&kept.tenant)).max();
+            let has_most = |kept: &&KeptImage| Some(count(&kept.tenant)) == most;
+            let own = self.images.iter().position(|kept| kept.tenant == image.tenant && has_most(&kept));
+            let index = own.or_else(|| self.images.iter().position(|kept| has_most(&kept)));
+            self.images.remove(index.unwrap_or(0));
         }
-        self.rows.push((tenant.clone(), image, rows));
+        self.images.push(image);
     }
 }
 
@@ -168,12 +195,15 @@ mod tests {
     use super::*;
     use crate::tower_plan::IMAGES_KEPT;
 
-    fn none() -> KeptRows {
-        KeptRows { rows: Vec::new(), max: IMAGES_KEPT }
+    fn keep(kept: &mut KeptRows, tenant: &Tenant, images: std::ops::Range<u8>) {
+        for image in images {
+            let made = MadeRows { values: vec![f32::from(image)].into(), added: Vec::new() };
+            kept.add(KeptImage { tenant: tenant.clone(), digest: [image; 32], rows: 1, made });
+        }
     }
 
-    fn keep(kept: &mut KeptRows, tenant: &Tenant, images: std::ops::Range<u8>) {
-        images.for_each(|image| kept.add(tenant, [image; 32], vec![f32::from(image)].into()));
+    fn none() -> KeptRows {
+        KeptRows { images: Vec::new(), max_images: IMAGES_KEPT, max_rows: 1000 }
     }
 
     #[test]
@@ -183,7 +213,7 @@ mod tests {
         keep(&mut kept, &alice, 0..2);
         assert!(kept.find(&bob, [0; 32]).is_none(), "bob has not sent it");
         assert!(kept.find(&Tenant::default(), [0; 32]).is_none());
-        assert_eq!(kept.find(&alice, [1; 32]).unwrap()[..], [1.0]);
+        assert_eq!(kept.find(&alice, [1; 32]).unwrap().values[..], [1.0]);
     }
 
     #[test]
@@ -192,12 +222,22 @@ mod tests {
         let mut kept = none();
         keep(&mut kept, &bob, 0..2);
         keep(&mut kept, &alice, 0..100);
-        assert_eq!(kept.rows.len(), IMAGES_KEPT);
+        assert_eq!(kept.images.len(), IMAGES_KEPT);
         assert!(kept.find(&bob, [0; 32]).is_some() && kept.find(&bob, [1; 32]).is_some());
         assert!(kept.find(&alice, [99; 32]).is_some() && kept.find(&alice, [85; 32]).is_none());
         // bob gets as much as alice has, and no more.
         keep(&mut kept, &bob, 2..100);
-        let own = kept.rows.iter().filter(|(owner, ..)| *owner == bob).count();
-        assert_eq!((kept.rows.len(), own), (IMAGES_KEPT, IMAGES_KEPT / 2));
+        let own = kept.images.iter().filter(|kept| kept.tenant == bob).count();
+        assert_eq!((kept.images.len(), own), (IMAGES_KEPT, IMAGES_KEPT / 2));
+    }
+
+    #[test]
+    fn large_images_evict_others_before_there_are_many() {
+        let (alice, mut kept) = (Tenant::new("alice"), KeptRows { max_rows: 3, ..none() });
+        keep(&mut kept, &alice, 0..5);
+        assert_eq!(kept.images.len(), 3);
+        let made = MadeRows { values: vec![9.0].into(), added: Vec::new() };
+        kept.add(KeptImage { tenant: alice.clone(), digest: [9; 32], rows: 2, made });
+        assert!(kept.find(&alice, [3; 32]).is_none() && kept.find(&alice, [4; 32]).is_some());
     }
 }

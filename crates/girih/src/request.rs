@@ -158,7 +158,7 @@ impl Request {
     ///
     /// let model = Model::open("models/gemma-3-4b-it")?;
     /// let format = model.image_format()?;
-    /// let grey = ImagePatches::new(vec![0.0; format.patches() * format.patch_values()]);
+    /// let grey = ImagePatches::new(vec![0.0; format.max_patches * format.patch_values]);
     /// let session = model.plan(RunOptions { images: true, ..RunOptions::default() })?.start(|_| {})?;
     /// let parts = serde_json::json!([{ "type": "image" }, { "type": "text", "text": "What is this?" }]);
     /// let mut chat = Conversation::new();
@@ -646,8 +646,7 @@ impl Request {
             Prompt::Conversation(conversation) => {
                 let mut spans = model.render(&conversation)?;
                 if !self.images.is_empty() {
-                    let grids: Vec<[u32; 2]> = self.images.iter().map(ImagePatches::grid).collect();
-                    spans = expanded(spans, &model.tower_files()?.tower, &grids)?;
+                    spans = expanded(spans, &model.tower_files()?.tower, &self.images)?;
                 }
                 let format = match format {
                     None if self.wants_text || self.forces_call() => {

@@ -11,7 +11,7 @@ use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, PoolBytes, Result, Runner, WeightSource,
 };
 use girih_model::arch::TowerFacts;
-use girih_model::{TowerFiles, TowerPart};
+use girih_model::{TowerFiles, TowerPart, layer_output};
 
 use crate::free_memory::check;
 use crate::model::Model;
@@ -26,6 +26,9 @@ use crate::services::ModelServices;
 /// ```
 pub const IMAGES_KEPT: usize = 16;
 
+/// The largest number of rows of kept images of a model whose images have any size: four of the largest ones.
+const KEPT_ROWS: usize = 4096;
+
 /// As [`IMAGES_KEPT`], of models that cut pictures into tiles: each is an image. Published ones make at most 17 of a picture.
 const TILES_KEPT: usize = 64;
 
@@ -37,8 +40,17 @@ pub(crate) fn images_kept(facts: &TowerFacts) -> usize {
     }
 }
 
-/// The image tower of a planned model: its two programs, from patches to hidden states and from cells of these to rows of
-/// the text model.
+/// The largest number of rows of images that a session keeps.
+pub(crate) fn kept_rows(facts: &TowerFacts) -> usize {
+    let most = images_kept(facts) * facts.max_rows();
+    match facts.only_grid() {
+        Some(_) => most,
+        None => most.min(KEPT_ROWS.max(facts.max_rows())),
+    }
+}
+
+/// The image tower of a planned model: its programs, from patches to hidden states, from cells of these to rows of the text
+/// model, and from those after tapped layers to further rows.
 ///
 /// ```no_run
 /// use girih::{Model, RunOptions};
@@ -50,8 +62,8 @@ pub(crate) fn images_kept(facts: &TowerFacts) -> usize {
 /// ```
 pub struct TowerPlan {
     files: Arc<TowerFiles>,
-    patches: ProgramPlan,
-    cells: ProgramPlan,
+    /// In the order of [`TowerPart::all`].
+    programs: Vec<ProgramPlan>,
 }
 
 /// The plan of one of its programs.
@@ -90,13 +102,13 @@ impl TowerPlan {
             let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
             Ok(ProgramPlan { part, backend, services, graph })
         };
-        let (patches, cells) = (program(TowerPart::Patches)?, program(TowerPart::Cells)?);
-        Ok(TowerPlan { files, patches, cells })
+        let programs = TowerPart::all(&files.tower).into_iter().map(program).collect::<Result<_>>()?;
+        Ok(TowerPlan { files, programs })
     }
 
     /// Checks that a step of the text model holds an image whose rows attend to each other.
     pub(crate) fn check_steps(&self, key: Key) -> Result<()> {
-        let (rows, room) = (self.facts().rows(), (key.rows - (key.sequences - 1)) as usize);
+        let (rows, room) = (self.facts().max_rows(), (key.rows - (key.sequences - 1)) as usize);
         if !self.facts().image_tokens.mutual || rows <= room {
             return Ok(());
         }
@@ -113,7 +125,7 @@ impl TowerPlan {
     /// # use girih::{Model, RunOptions};
     /// # let plan = Model::open("models/gemma-3-4b-it")?.plan(RunOptions { images: true, ..RunOptions::default() })?;
     /// # let tower = plan.tower().unwrap();
-    /// assert_eq!(tower.facts().rows(), 256);
+    /// assert_eq!(tower.facts().max_rows(), 256);
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn facts(&self) -> &TowerFacts {
@@ -133,6 +145,11 @@ impl TowerPlan {
         &self.files
     }
 
+    /// The same, to be shared.
+    pub(crate) fn shared_files(&self) -> &Arc<TowerFiles> {
+        &self.files
+    }
+
     /// Its graphs, in the order in which they run.
     ///
     /// ```no_run
@@ -142,8 +159,8 @@ impl TowerPlan {
     /// assert_eq!(tower.graphs()[0].key.rows, 4096);
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub fn graphs(&self) -> [&Graph; 2] {
-        [&self.patches.graph, &self.cells.graph]
+    pub fn graphs(&self) -> Vec<&Graph> {
+        self.programs.iter().map(|plan| &plan.graph).collect()
     }
 
     /// How the backend rounds in each of its programs.
@@ -155,8 +172,8 @@ impl TowerPlan {
     /// println!("{}", tower.numerics()[0].name());
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub fn numerics(&self) -> [Numerics; 2] {
-        [&self.patches, &self.cells].map(|plan| plan.backend.numerics(&plan.graph))
+    pub fn numerics(&self) -> Vec<Numerics> {
+        self.programs.iter().map(|plan| plan.backend.numerics(&plan.graph)).collect()
     }
 
     /// The bytes that it takes, with the rows of the images that a session keeps.
@@ -169,13 +186,15 @@ impl TowerPlan {
     /// ```
     pub fn memory(&self) -> MemoryPlan {
         let facts = self.facts();
-        let rows = images_kept(facts) * facts.rows() * facts.projector.width * size_of::<f32>();
-        // Patches, and the hidden states on their way to the second program.
-        let values = facts.patches() * (facts.patch_values() + self.files.facts.sizes.width);
+        let made = 1 + facts.taps.len();
+        let rows = kept_rows(facts) * facts.projector.width * made * size_of::<f32>();
+        // Patches, the rows of their positions, and hidden states on their way to the other programs.
+        let width = self.files.facts.sizes.width;
+        let values = facts.max_patches() * (facts.patch_values() + width * (1 + made));
         let staging = (values * size_of::<f32>()) as u64;
         let own = MemoryPlan::on_host(PoolBytes { output: rows as u64, staging, ..PoolBytes::default() });
-        let plans = [&self.patches, &self.cells].map(|plan| plan.backend.plan(&plan.graph, &[]));
-        plans.into_iter().fold(own, MemoryPlan::plus)
+        let plans = self.programs.iter().map(|plan| plan.backend.plan(&plan.graph, &[]));
+        plans.fold(own, MemoryPlan::plus)
     }
 
     /// The nodes that the backend does not run; empty if the tower can be loaded.
@@ -187,8 +206,7 @@ impl TowerPlan {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn refusals(&self) -> Vec<Refusal> {
-        let plans = [&self.patches, &self.cells];
-        plans.iter().flat_map(|plan| plan.backend.refuses(&plan.graph)).collect()
+        self.programs.iter().flat_map(|plan| plan.backend.refuses(&plan.graph)).collect()
     }
 
     /// Loads it, for programs that run it themselves.
@@ -198,7 +216,7 @@ impl TowerPlan {
     ///
     /// let model = Model::open("models/gemma-3-4b-it")?;
     /// let tower = TowerPlan::new(&model, &RunOptions::default())?.load(|_| {})?;
-    /// assert_eq!(tower.patches(), model.image_format()?.patches());
+    /// assert_eq!(tower.patches(), model.image_format()?.max_patches);
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
@@ -211,15 +229,25 @@ impl TowerPlan {
 
     /// Loads it.
     pub(crate) fn load_with(self, callback: &ProgressCallback) -> Result<Tower> {
-        let TowerPlan { files, patches, cells } = self;
+        let TowerPlan { files, programs } = self;
         let bytes = |plan: &ProgramPlan| -> u64 {
             let bytes = plan.graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
             bytes.map(|bytes| bytes as u64).sum()
         };
-        let (first, second) = (bytes(&patches), bytes(&cells));
-        let total = first.saturating_add(second);
-        let patches = patches.load(&files, callback, [0, total])?;
-        Tower::new(patches, cells.load(&files, callback, [first, total])?)
+        let total = programs.iter().map(bytes).fold(0, u64::saturating_add);
+        let mut done = 0;
+        let mut loaded = Vec::with_capacity(programs.len());
+        for program in programs {
+            let (part, own) = (program.part, bytes(&program));
+            loaded.push((part, program.load(&files, callback, [done, total])?));
+            done += own;
+        }
+        let mut loaded = loaded.into_iter();
+        let (Some((_, patches)), Some((_, cells))) = (loaded.next(), loaded.next()) else {
+            unreachable!("a tower has these two parts");
+        };
+        let taps = loaded.zip(&files.tower.taps).map(|((_, tap), layer)| (layer_output(*layer), tap));
+        Tower::new(patches, cells, taps.collect())
     }
 }
 

@@ -288,7 +288,7 @@ impl Lowering<'_> {
                 self.experts(&experts, [gate_bias, up_bias, down_bias], slots, y)
             }
             AppliedOp::Reshape { x: _ } => Ok(Vec::new()),
-            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+            AppliedOp::Rope { pairing, factor, x, frequencies, positions: _ } => {
                 let (size, pairs) = (self.columns(x), self.graph.value(frequencies).shape.elements());
                 let heads = self.stride(x) / size;
                 let words = vec![

@@ -112,7 +112,8 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 /// operand compiles until it is answered.
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
-        AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ } => false,
+        AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
+        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
@@ -148,7 +149,7 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             down_bias: _,
         }
         | AppliedOp::Reshape { x: _ }
-        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _ }
+        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: None }
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Write { x: _ }
         | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }

@@ -70,6 +70,25 @@ impl InputSpec {
     /// for others.
     pub const ADAPTERS: &'static str = "adapters";
 
+    /// The name of the input of the rows' positions along several axes, for rotations by them.
+    pub const AXES: &'static str = "axes";
+
+    /// How the names of the inputs of rows that are added to the outputs of the first layers begin. The index of the layer
+    /// follows.
+    pub const ADDED: &'static str = "added.";
+
+    /// The name of the input of rows of learned positions, which the caller has made.
+    pub const POSITION_ROWS: &'static str = "position_rows";
+
+    /// The index of the layer to whose output the input is added, and its width.
+    pub fn added(&self) -> Option<(usize, usize)> {
+        let layer = self.name.strip_prefix(InputSpec::ADDED)?.parse().ok()?;
+        match self.kind {
+            InputKind::Rows { width } => Some((layer, width)),
+            InputKind::Ids { .. } | InputKind::Given { .. } => None,
+        }
+    }
+
     /// The width of the input if it takes hidden states: that of this name, or one whose name begins with it and a dot.
     pub fn hidden_width(&self) -> Option<usize> {
         let rest = self.name.strip_prefix(InputSpec::HIDDEN)?;

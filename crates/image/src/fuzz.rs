@@ -1,6 +1,6 @@
 //! The entry point of the fuzz target `image`.
 
-use crate::{DecodeLimits, Picture, Preprocess, ResizeFilter};
+use crate::{DecodeLimits, ErrorKind, Picture, Preprocess, ResizeFilter, TargetSize};
 
 /// Decodes any bytes as an image, and makes rows of it.
 ///
@@ -11,17 +11,25 @@ pub fn image(bytes: &[u8]) {
     let Ok(picture) = Picture::decode(bytes, &limits) else { return };
     let pixels = u64::from(picture.width()) * u64::from(picture.height());
     assert!(pixels <= limits.pixels && picture.rgb().len() as u64 == 3 * pixels, "{picture:?}");
-    let preprocess = Preprocess {
-        width: 32,
-        height: 16,
-        filter: ResizeFilter::Bicubic,
-        rescale: 1.0 / 255.0,
-        mean: [0.5; 3],
-        std: [0.5; 3],
-        patch: 4,
-    };
-    let positions: Vec<u32> = (0..32).collect();
-    let rows =
-        preprocess.rows(&picture, &positions).expect("a picture of any size becomes one of a fixed size");
-    assert!(rows.iter().all(|value| (-1.0..=1.0).contains(value)), "{picture:?}");
+    let fixed = TargetSize::Fixed { width: 32, height: 16 };
+    for size in [fixed, TargetSize::Within { multiple: 8, min: 256, max: 4096 }] {
+        let preprocess = Preprocess {
+            size,
+            filter: ResizeFilter::Bicubic,
+            rescale: 1.0 / 255.0,
+            mean: [0.5; 3],
+            std: [0.5; 3],
+            patch: 4,
+            frames: 1,
+        };
+        match preprocess.rows(&picture, 2) {
+            Ok(rows) => {
+                assert!(rows.values.iter().all(|value| (-1.0..=1.0).contains(value)), "{picture:?}");
+                assert_eq!(rows.values.len() as u64, 48 * u64::from(rows.down) * u64::from(rows.across));
+            }
+            Err(error) => {
+                assert!(size != fixed && error.kind() == ErrorKind::Refused, "{picture:?}: {error}")
+            }
+        }
+    }
 }

@@ -4,20 +4,20 @@
 //! picture as Pillow up to version 12 does it, bit for bit, and cuts it into patches.
 //!
 //! ```
-//! use girih_image::{Picture, Preprocess, ResizeFilter};
+//! use girih_image::{Picture, Preprocess, ResizeFilter, TargetSize};
 //!
 //! let picture = Picture::from_rgb(2, 1, vec![255, 0, 0, 0, 0, 255])?;
 //! let preprocess = Preprocess {
-//!     width: 4,
-//!     height: 4,
+//!     size: TargetSize::Fixed { width: 4, height: 4 },
 //!     filter: ResizeFilter::Bilinear,
 //!     rescale: 1.0 / 255.0,
 //!     mean: [0.5; 3],
 //!     std: [0.5; 3],
 //!     patch: 2,
+//!     frames: 1,
 //! };
-//! let rows = preprocess.rows(&picture, &[0, 1, 2, 3])?;
-//! assert_eq!(rows.len(), 4 * 12);
+//! let rows = preprocess.rows(&picture, 1)?;
+//! assert_eq!((rows.down, rows.across, rows.values.len()), (2, 2, 4 * 12));
 //! # Ok::<(), girih_image::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -37,7 +37,7 @@ mod zeroed;
 
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use limits::DecodeLimits;
-pub use patches::Preprocess;
+pub use patches::{PatchRows, Preprocess, TargetSize};
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};
 pub use tiles::{PictureTiling, Tiles};

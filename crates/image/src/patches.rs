@@ -9,10 +9,8 @@ use crate::resize::{ResizeFilter, resize};
 /// How a picture becomes rows: the fields of a model's `preprocessor_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// The width in pixels to which a picture is resized, without regard to proportions.
-    pub width: u32,
-    /// The height.
-    pub height: u32,
+    /// The size to which a picture is resized.
+    pub size: TargetSize,
     /// How it is resized.
     pub filter: ResizeFilter,
     /// What samples are multiplied by first, usually 1/255.
@@ -23,42 +21,119 @@ pub struct Preprocess {
     pub std: [f32; 3],
     /// The width and height of a patch in pixels.
     pub patch: u32,
+    /// The number of equal frames that the picture is read as.
+    pub frames: u32,
+}
+
+/// The size to which pictures are resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetSize {
+    /// One size for all, without regard to proportions.
+    Fixed {
+        /// The width in pixels.
+        width: u32,
+        /// The height.
+        height: u32,
+    },
+    /// One that nearly keeps the proportions, as Qwen2-VL's `smart_resize` in transformers.
+    Within {
+        /// Sides are multiples of this.
+        multiple: u32,
+        /// The smallest number of pixels.
+        min: u64,
+        /// The largest number of pixels.
+        max: u64,
+    },
+}
+
+/// The largest ratio of the sides of a picture that nearly keeps its proportions.
+const MAX_RATIO: f64 = 200.0;
+
+impl TargetSize {
+    /// The width and the height to which a picture of this width and height is resized.
+    ///
+    /// # Errors
+    /// When one side is more than 200 times as long as the other and proportions are kept.
+    pub fn of(self, [width, height]: [u32; 2]) -> Result<[u32; 2]> {
+        let (multiple, min, max) = match self {
+            TargetSize::Fixed { width, height } => return Ok([width, height]),
+            TargetSize::Within { multiple, min, max } => (f64::from(multiple), min as f64, max as f64),
+        };
+        let sides = [f64::from(width), f64::from(height)];
+        if sides[0].max(sides[1]) / sides[0].min(sides[1]) > MAX_RATIO {
+            return Err(refused(format!(
+                "a picture of {width} x {height} pixels is more than {MAX_RATIO} times as long as wide; crop it"
+            )));
+        }
+        let near = sides.map(|side| (side / multiple).round_ties_even() * multiple);
+        let area = sides[0] * sides[1];
+        let sized = if near[0] * near[1] > max {
+            let by = (area / max).sqrt();
+            sides.map(|side| ((side / by / multiple).floor() * multiple).max(multiple))
+        } else if near[0] * near[1] < min {
+            let by = (min / area).sqrt();
+            sides.map(|side| (side * by / multiple).ceil() * multiple)
+        } else {
+            near
+        };
+        // Sides of more than 32 bits become the largest number, which resizing refuses.
+        Ok(sized.map(|side| side as u32))
+    }
+}
+
+/// The patches of a picture, one row after another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PatchRows {
+    /// The values of all patches.
+    pub values: Vec<f32>,
+    /// The patches of a column.
+    pub down: u32,
+    /// The patches of a row.
+    pub across: u32,
 }
 
 impl Preprocess {
-    /// The patches of a picture at these positions, one row after another. A position counts the patches row by row; within
-    /// a patch the order is channel, y, x. Pixels beyond the last whole patch are in none.
+    /// The patches of a picture in cells of `cell` x `cell`: cells row by row from the top left, and the patches of a cell in
+    /// the same way. Within a patch the order is channel, frame, y, x. Pixels beyond the last whole patch are in none.
     ///
     /// # Errors
-    /// If the size is less than a patch, is too large, or has no patch at a position.
-    pub fn rows(&self, picture: &Picture, positions: &[u32]) -> Result<Vec<f32>> {
-        let Preprocess { width, height, patch, .. } = *self;
-        if patch == 0 || width < patch || height < patch {
+    /// If the patches are not whole cells, or the size is too large.
+    pub fn rows(&self, picture: &Picture, cell: u32) -> Result<PatchRows> {
+        let [width, height] = self.size.of([picture.width(), picture.height()])?;
+        let patches = |pixels: u32| pixels.checked_div(self.patch).unwrap_or(0);
+        let (across, down) = (patches(width), patches(height));
+        let is_whole = |patches: u32| patches > 0 && cell > 0 && patches.is_multiple_of(cell);
+        if !is_whole(across) || !is_whole(down) {
             return Err(refused(format!(
-                "an image of {width} x {height} pixels has no patch of {patch} x {patch} pixels"
+                "an image of {width} x {height} pixels is not made of cells of {cell} x {cell} patches of {} pixels",
+                self.patch
             )));
-        }
-        let (columns, lines) = (width / patch, height / patch);
-        let count = u64::from(columns) * u64::from(lines);
-        if let Some(position) = positions.iter().find(|position| u64::from(**position) >= count) {
-            return Err(refused(format!("an image of {count} patches has none at position {position}")));
         }
         let resized = resize(picture, width, height, self.filter)?;
         let normalized = [0, 1, 2].map(|channel| self.normalized(channel));
-        let patch = patch as usize;
-        let mut values = Vec::with_capacity(3 * patch * patch * positions.len());
-        for position in positions {
-            let (line, column) = ((position / columns) as usize, (position % columns) as usize);
+        let (patch, cell) = (self.patch as usize, cell as usize);
+        let corners = (0..down as usize / cell)
+            .flat_map(|y| (0..across as usize / cell).map(move |x| (y * cell, x * cell)));
+        let places = corners
+            .flat_map(|(top, left)| (0..cell).flat_map(move |y| (0..cell).map(move |x| (top + y, left + x))));
+        let count = 3 * self.frames as usize * patch * patch * across as usize * down as usize;
+        let mut values = Vec::with_capacity(count);
+        for (line, column) in places {
             let first = 3 * (line * patch * width as usize + column * patch);
             for (channel, normalized) in normalized.iter().enumerate() {
+                let start = values.len();
                 for y in 0..patch {
                     let pixels = &resized.rgb()[first + 3 * y * width as usize..][..3 * patch];
                     let samples = pixels.iter().skip(channel).step_by(3);
                     values.extend(samples.map(|sample| normalized[usize::from(*sample)]));
                 }
+                let end = values.len();
+                for _ in 1..self.frames {
+                    values.extend_from_within(start..end);
+                }
             }
         }
-        Ok(values)
+        Ok(PatchRows { values, down, across })
     }
 
     /// What each sample of a channel becomes. The roundings are those of transformers' `rescale` and `normalize`:

@@ -10,7 +10,9 @@
 //!
 //! A prompt with images also has `pI.pixel_values [N, C, H, W]`, `pI.image_features_P [N, R, D]` (what the tower makes of
 //! them) and `pI.token_type_ids [1, T]` (1 for the rows of images), and perhaps `pI.tower_P [N, L+1, S, W]` (the
-//! embeddings of the tower's patches, row by row, then the output of each of its layers).
+//! embeddings of the tower's patches, row by row, then the output of each of its layers). If images have any size, it has
+//! `pI.pixel_values [S, V]` (the patches of all images in the tower's order), `pI.image_grid_thw [N, 3]`,
+//! `pI.image_features_P [R, D]`, `pI.image_added_P [K, R, D]` for K tapped layers, and `pI.tower_P [L+1, S, W]`.
 //!
 //! A golden that contradicts itself is refused: all numbers are finite, each greedy token
 //! heads its `step_top5`, and step 0 agrees with the last row of the logits.
@@ -65,9 +67,9 @@ impl GoldenPrompt {
         self.images.iter().map(GoldenImage::given).collect()
     }
 
-    /// The positions of its images, if those of each attend to each other.
+    /// The positions of its images that attend to each other both ways.
     pub(crate) fn spans(&self) -> Vec<Range32> {
-        self.images.iter().filter(|image| image.is_mutual).map(|image| image.rows).collect()
+        self.images.iter().filter(|image| image.mutual).map(|image| image.rows).collect()
     }
 }
 

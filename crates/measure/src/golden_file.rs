@@ -4,6 +4,7 @@ use std::path::Path;
 
 use girih_file::FileLimits;
 use girih_file::{Container, TensorInfo};
+use girih_model::arch::TowerFacts;
 use girih_tensor::{DType, View};
 
 use crate::{Error, GoldenPrecision, Result};
@@ -12,7 +13,7 @@ use crate::{Error, GoldenPrecision, Result};
 const MAX_VALUES: usize = 1 << 31;
 
 /// The sizes that a golden must have: those of the model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GoldenSizes {
     /// The number of layers.
     pub layers: usize,
@@ -25,22 +26,14 @@ pub struct GoldenSizes {
 }
 
 /// The sizes of the images that a model reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ImageSizes {
-    /// The values of a pixel.
-    pub channels: usize,
-    /// The pixels of a side.
-    pub side: usize,
-    /// The rows of the model that an image becomes.
-    pub rows: usize,
+    /// What the tower reads and makes.
+    pub tower: TowerFacts,
     /// The layers of the tower.
     pub layers: usize,
     /// The hidden size of the tower.
     pub width: usize,
-    /// The patches of an image.
-    pub patches: usize,
-    /// Whether the rows of an image attend to each other both ways.
-    pub is_mutual: bool,
 }
 
 /// The kind of model that a golden was made from.

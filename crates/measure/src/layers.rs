@@ -3,15 +3,16 @@
 
 use std::ops::Range;
 
-use girih_engine::{Engine, TokenPrompt};
-use girih_graph::Watch;
+use girih_engine::{EmbeddedRows, Engine, TokenPrompt};
 use girih_graph::backend::Range32;
+use girih_graph::{InputSpec, Watch};
 use girih_tensor::Shape;
 use serde::Serialize;
 
 use crate::bound::rms;
 use crate::golden::GoldenPrompt;
 use crate::progress::{ProgressWatcher, TokenCounter};
+use crate::rounding::mean_square;
 use crate::row_sizes::RowSizes;
 use crate::{BoundUse, ErrorBound, HiddenStates, Result};
 
@@ -58,6 +59,7 @@ pub fn diagnose(
     let reference = &prompt.reference;
     let (given, spans) = (prompt.given(), prompt.spans());
     let sizes = bound.row_sizes([prompt.tokens.len()]).with_spans(indexes(&spans));
+    let sizes = with_added(sizes, &given, prompt.tokens.len());
     let mut watch = RunWatch { hidden: HiddenStates::of(layers), sizes };
     let mut logits = Vec::with_capacity(reference.logits.len());
     let run = TokenPrompt { tokens: &prompt.tokens, given: &given, spans: &spans };
@@ -87,11 +89,29 @@ pub(crate) fn logit_errors(
     used: &mut BoundUse,
 ) -> Result<Vec<Option<f64>>> {
     let rows = prompt.tokens.len();
-    let mut sizes = bound.row_sizes([rows]).with_spans(indexes(prompt.spans));
+    let sizes = bound.row_sizes([rows]).with_spans(indexes(prompt.spans));
+    let mut sizes = with_added(sizes, prompt.given, rows);
     engine.logits_of(prompt, &mut sizes, |_, _| {})?;
     let errors = bound.follow(&sizes);
     used.add(&errors);
     Ok((0..rows).map(|row| errors.of("logits", row)).collect())
+}
+
+/// With the mean squares of what given rows add to the outputs of layers, in a prompt of `count` tokens.
+fn with_added<'a>(mut sizes: RowSizes<'a>, given: &[EmbeddedRows], count: usize) -> RowSizes<'a> {
+    let layers = given.iter().map(|rows| rows.added.len()).max().unwrap_or(0);
+    for layer in 0..layers {
+        let mut squares = vec![0.0; count];
+        for rows in given {
+            let Some(added) = rows.added.get(layer) else { continue };
+            let own = added.chunks_exact(added.len() / rows.rows as usize);
+            for (square, row) in squares[rows.first as usize..].iter_mut().zip(own) {
+                *square = mean_square(row.iter().copied());
+            }
+        }
+        sizes = sizes.with_squares(&format!("{}{layer}", InputSpec::ADDED), squares);
+    }
+    sizes
 }
 
 fn indexes(spans: &[Range32]) -> Vec<Range<usize>> {

@@ -198,7 +198,7 @@ impl Analysis<'_> {
             Op::Rope { pairing: _, factor } => {
                 // Sines and cosines are rounded before and after they are multiplied by the factor.
                 let scaled = if factor.is_some() { 2.0 * term } else { 0.0 };
-                let angle = |row| ANGLE_SQUARES * (self.position(row) as f64).powi(2) * 2.0 * term;
+                let angle = |row| ANGLE_SQUARES * self.turn_squares(node, row) * 2.0 * term;
                 self.after(node, |row| ROPE_STORES * result + scaled + angle(row))
             }
             Op::MatchRms { least: _ } => self.match_rms(node),
@@ -264,6 +264,16 @@ impl Analysis<'_> {
     fn position(&self, row: usize) -> usize {
         let sequence = self.run.sequences.iter().find(|rows| rows.contains(&row));
         sequence.map_or(row, |rows| row - rows.start)
+    }
+
+    /// The square of the position by which a rotation turns a row: that of the row, or the sum of the squares of those
+    /// that a step brings.
+    fn turn_squares(&self, node: &Node, row: usize) -> f64 {
+        let given = node.inputs.get(2).and_then(|id| {
+            let square = self.squares[id.0 as usize].get(row)?;
+            Some(square * self.graph().value(*id).shape.columns() as f64)
+        });
+        given.unwrap_or_else(|| (self.position(row) as f64).powi(2))
     }
 
     fn graph(&self) -> &Graph {

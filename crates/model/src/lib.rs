@@ -47,6 +47,6 @@ pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;
 pub use tensor_place::rows_in_tensor;
-pub use tower_files::TowerFiles;
+pub use tower_files::{ImageInputs, TowerFiles};
 pub use tower_part::TowerPart;
 pub use weights::{ModelWeights, interleaved_row};

@@ -5,8 +5,9 @@ use girih_graph::Graph;
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
+use crate::arch::schema::PatchPositions;
 use crate::arch::schema::parse;
-use crate::arch::{self, Arch, Facts, ModelConfig, TowerFacts, shipped_text};
+use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, TowerFacts, shipped_text};
 use crate::assemble;
 use crate::limits::ModelLimits;
 use crate::tower_part::TowerPart;
@@ -30,7 +31,7 @@ pub struct TowerFiles {
 }
 
 impl TowerFiles {
-    /// Opens the tower with the shipped description `name` for a text model of this hidden size.
+    /// Opens the tower with the shipped description `name` for this text model.
     ///
     /// # Errors
     /// When its tensors are not those of the description, a key that girih does not read may change the tower, or its rows
@@ -38,7 +39,7 @@ impl TowerFiles {
     pub(crate) fn open(
         container: Container,
         config: Option<&Json>,
-        (name, width): (&str, usize),
+        (name, text): (&str, &Facts),
         allow_keys: &[String],
         limits: &ModelLimits,
     ) -> Result<TowerFiles> {
@@ -54,12 +55,22 @@ impl TowerFiles {
         arch::check_refused(&own, &source, &allowed)?;
         let layers = source.layers(&own, limits)?;
         let kinds = arch::layer_kinds(&own, &source, layers)?;
-        let mut weights = ModelWeights::resolve(&own, container, &kinds, &[])?;
+        let blocks = arch::block_places(&own, &source, &kinds)?;
+        let mut weights = ModelWeights::resolve(&own, container, &kinds, &blocks)?;
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
         arch::check_keys(&own, &source, &facts, &allowed)?;
         weights.complete(&own, &facts)?;
         let tower = facts.tower.clone().ok_or_else(|| Error::new(format!("'{name}' is no image tower")))?;
+        let (taps, layers) = (tower.taps.len(), text.image_layers);
+        if taps != layers {
+            let sentence = format!(
+                "the image tower makes rows for {taps} layers of the text model, which has {layers} that take them; use the \
+                 tower of this model"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let width = text.sizes.width;
         if tower.projector.width != width {
             let sentence = format!(
                 "the image tower makes rows of {}, but the model's hidden size is {width}; use the tower of this model",
@@ -70,6 +81,59 @@ impl TowerFiles {
         Ok(TowerFiles { facts, weights, tower })
     }
 
+    /// What the tower reads of an image with these patches, beside their values.
+    ///
+    /// # Errors
+    /// When the table of learned positions cannot be read.
+    pub fn inputs(&self, grid: ImageGrid) -> Result<ImageInputs> {
+        Ok(ImageInputs {
+            positions: grid.positions(self.tower.projector.cell),
+            position_rows: self.position_rows(grid)?,
+            axes: self.tower.places(grid),
+        })
+    }
+
+    /// The rows of learned positions of an image with these patches, in the order in which the tower reads them; none if
+    /// the tower reads positions by number. The points of the table lie on the edges of the image, too, and the sum of four
+    /// rows has its order from transformers' `get_vision_interpolation_indices_and_weights`.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    fn position_rows(&self, grid: ImageGrid) -> Result<Vec<f32>> {
+        if self.tower.positions != PatchPositions::Interpolated {
+            return Ok(Vec::new());
+        }
+        let table = self.weights.numbers("embed.positions")?;
+        let width = self.facts.sizes.width;
+        let side = (table.len() / width).isqrt();
+        let axis = |count: usize| -> Vec<([usize; 2], [f32; 2])> {
+            let (last, of_image) = (side.saturating_sub(1) as f32, count.saturating_sub(1).max(1) as f32);
+            let tap = |at: usize| {
+                let point = at as f32 * last / of_image;
+                let (low, part) = (point.floor(), point - point.floor());
+                let low = (low as usize).min(side - 1);
+                ([low, (low + 1).min(side - 1)], [1.0 - part, part])
+            };
+            (0..count).map(tap).collect()
+        };
+        let (lines, columns) = (axis(grid.down), axis(grid.across));
+        let positions = grid.positions(self.tower.projector.cell);
+        let mut rows = vec![0.0; positions.len() * width];
+        for (row, position) in rows.chunks_exact_mut(width).zip(positions) {
+            let (line, column) =
+                (lines[position as usize / grid.across], columns[position as usize % grid.across]);
+            for (y, of_line) in line.0.iter().zip(line.1) {
+                for (x, of_column) in column.0.iter().zip(column.1) {
+                    let (weight, first) = (of_line * of_column, (y * side + x) * width);
+                    for (sum, value) in row.iter_mut().zip(&table[first..first + width]) {
+                        *sum += weight * value;
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+
     /// The graph of a part, for one image.
     ///
     /// # Errors
@@ -77,6 +141,17 @@ impl TowerFiles {
     pub fn graph(&self, part: TowerPart) -> Result<Graph> {
         assemble::tower_graph(&self.facts, &self.weights, part)
     }
+}
+
+/// What a tower reads of an image beside its patches.
+#[derive(Clone, Debug)]
+pub struct ImageInputs {
+    /// The position of each patch among those of the image, row by row.
+    pub positions: Vec<u32>,
+    /// The rows of learned positions, if the tower does not read them by number.
+    pub position_rows: Vec<f32>,
+    /// The line and the column of each patch.
+    pub axes: Vec<f32>,
 }
 
 /// Checks that a GGUF is a projector file.

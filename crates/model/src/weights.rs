@@ -232,6 +232,11 @@ impl ModelWeights {
                 let turn = OnePosition::of(rope, [attend.heads, attend.head_size])?;
                 self.entries.insert(one_position::name(rope), WeightEntry::OnePosition(turn));
             }
+            if let Some(axes) = &rope.axes {
+                let frequencies = axes.frequencies(rope.base, &rope.factors, rope.rotated);
+                let name = format!("{}.axes", rope.weight);
+                self.entries.insert(name, WeightEntry::Computed(frequencies));
+            }
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, rope.rotated);
             match self.entries.get(&rope.weight) {
                 Some(WeightEntry::Computed(other)) if *other == frequencies => {}

@@ -1,4 +1,4 @@
-//! Shapes: one to four dimensions, outermost first, never zero-dimensional.
+//! Shapes: one to five dimensions, outermost first, never zero-dimensional.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ pub struct Shape {
 
 impl Shape {
     /// The maximum number of dimensions.
-    pub const MAX_RANK: usize = 4;
+    pub const MAX_RANK: usize = 5;
 
-    /// Returns a shape of one to four dimensions.
+    /// Returns a shape of one to five dimensions.
     ///
     /// # Errors
     /// When `extents` is empty or has more than [`Shape::MAX_RANK`] entries, or when
@@ -25,7 +25,7 @@ impl Shape {
     pub fn new(extents: &[usize]) -> Result<Shape, Error> {
         if extents.is_empty() || extents.len() > Shape::MAX_RANK {
             let rank = extents.len();
-            return Err(Error::new(format!("a shape has {rank} dimensions; 1 to 4 are supported")));
+            return Err(Error::new(format!("a shape has {rank} dimensions; 1 to 5 are supported")));
         }
         if extents.iter().try_fold(1usize, |product, &n| product.checked_mul(n)).is_none() {
             return Err(Error::new(format!("the shape {extents:?} exceeds the address space")));
@@ -37,7 +37,7 @@ impl Shape {
 
     /// The shape of a vector.
     pub fn vector(len: usize) -> Shape {
-        Shape { extents: [len, 1, 1, 1], rank: 1 }
+        Shape { extents: [len, 1, 1, 1, 1], rank: 1 }
     }
 
     /// The shape of a matrix of `rows` × `columns`.

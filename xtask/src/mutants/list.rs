@@ -52,8 +52,14 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             mutant(
                 "rope",
                 "crates/graph/src/ops/rope.rs",
-                "position as f32 * frequency",
-                "(position + 1) as f32 * frequency",
+                "let own = [position as f32];",
+                "let own = [(position + 1) as f32];",
+            ),
+            mutant(
+                "rope",
+                "crates/graph/src/ops/rope.rs",
+                "|sum, product| sum + product",
+                "|sum, product| sum - product",
             ),
             mutant(
                 "temper",
@@ -238,6 +244,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "crates/cpu/src/ops/rope.rs",
                 "x.0 * cosine - x.1 * sine",
                 "x.0 * cosine + x.1 * sine",
+            ),
+            mutant(
+                "rope",
+                "crates/cpu/src/ops/rotations.rs",
+                "sum += position * frequency;",
+                "sum -= position * frequency;",
             ),
             mutant(
                 "temper",

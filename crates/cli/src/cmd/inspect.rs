@@ -137,16 +137,21 @@ fn tower_sentence(model: &Model, options: &RunOptions) -> String {
         Err(error) => return format!("image tower: {error}"),
     };
     let (facts, layers) = (plan.facts(), plan.files().facts.layers.len());
-    let (side, patch, rows) = (facts.image, facts.patch, facts.rows());
-    let memory = bytes(plan.memory().total());
+    let (patch, rows) = (facts.patch, facts.max_rows());
+    let size = match facts.image {
+        Some(side) => format!("{side} x {side} pixels"),
+        None => "images of any size".to_owned(),
+    };
+    let most = if facts.image.is_none() { "at most " } else { "" };
     let image = match facts.tiled_edge {
         None => "an image".to_owned(),
         Some(edge) => format!(
             "a tile (of pictures with {edge} pixels at the longer side, unless the model's files say another size)"
         ),
     };
+    let memory = bytes(plan.memory().total());
     format!(
-        "image tower: {side} x {side} pixels in patches of {patch}, {layers} layers, {rows} tokens {image}; memory {memory} \
+        "image tower: {size} in patches of {patch}, {layers} layers, {most}{rows} tokens {image}; memory {memory} \
          with the first image"
     )
 }

@@ -1,6 +1,7 @@
 //! `girih verify`: compares a model with a golden file, or a GGUF with its source.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use girih::engine::{Encoder, Tower};
 use girih::graph::Pooling;
@@ -12,8 +13,7 @@ use girih_measure::{
     MtpGolden, MtpVerdict, PromptVerdict, TowerBound, diagnose_image, verify as gate, verify_encoder,
     verify_mtp,
 };
-use girih_model::arch::TowerFacts;
-use girih_model::{AssistantFiles, ModelLimits};
+use girih_model::{AssistantFiles, ModelLimits, TowerFiles};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -92,7 +92,7 @@ pub struct GoldenRun {
 /// A loaded image tower.
 pub struct TowerRun {
     tower: Tower,
-    facts: TowerFacts,
+    files: Arc<TowerFiles>,
     bound: TowerBound,
 }
 
@@ -102,16 +102,17 @@ impl TowerRun {
         let weights = &plan.files().weights;
         let same_weights = weights.container().kind() == ContainerKind::Safetensors;
         let numbers = |name: &str| weights.numbers(name);
-        let [first, second] = plan.graphs();
-        let [of_first, of_second] = plan.numerics();
-        let bound =
-            |graph, numerics| ErrorBound::new(against.precision(), graph, numerics, same_weights, numbers);
-        let bound = TowerBound::new(bound(first, &of_first)?, bound(second, &of_second)?);
-        let facts = plan.facts().clone();
+        let bounds = plan.graphs().into_iter().zip(plan.numerics()).map(|(graph, numerics)| {
+            Ok::<_, Error>(ErrorBound::new(against.precision(), graph, &numerics, same_weights, numbers)?)
+        });
+        let mut bounds = bounds.collect::<Result<Vec<_>>>()?.into_iter();
+        let first = bounds.next().expect("a tower has a program of patches");
+        let bound = TowerBound::new(first, bounds.collect(), &plan.facts().taps);
+        let files = Arc::clone(model.tower_files()?);
         let (bar, watch) = loading::watch(device.show.show());
         let tower = plan.load(watch)?;
         bar.finish_and_clear();
-        Ok(TowerRun { tower, facts, bound })
+        Ok(TowerRun { tower, files, bound })
     }
 
     /// Compares the images of a prompt. Adds to `used` how the bound was found.
@@ -121,7 +122,7 @@ impl TowerRun {
     pub fn diagnose(&mut self, prompt: &GoldenPrompt, used: &mut BoundUse) -> Result<Vec<LayerRow>> {
         let mut rows = Vec::new();
         for image in &prompt.images {
-            rows.extend(diagnose_image(&mut self.tower, image, &self.facts, &self.bound, used)?);
+            rows.extend(diagnose_image(&mut self.tower, image, &self.files, &self.bound, used)?);
         }
         Ok(rows)
     }
@@ -211,14 +212,10 @@ pub fn bar(device: &DeviceArgs) -> Bar {
 fn sizes(model: &Model) -> GoldenSizes {
     let facts = &model.files().facts;
     let image = model.files().may_have_tower().then(|| model.tower_files().ok()).flatten();
-    let image = image.map(|tower| ImageSizes {
-        channels: tower.tower.channels,
-        side: tower.tower.image,
-        rows: tower.tower.rows(),
-        layers: tower.facts.layers.len(),
-        width: tower.facts.sizes.width,
-        patches: tower.tower.patches(),
-        is_mutual: tower.tower.image_tokens.mutual,
+    let image = image.map(|files| ImageSizes {
+        tower: files.tower.clone(),
+        layers: files.facts.layers.len(),
+        width: files.facts.sizes.width,
     });
     GoldenSizes {
         layers: facts.layers.len(),

@@ -117,3 +117,33 @@ fn images_pass_in_both_precisions_with_every_isa() {
     assert!(ended.stdout.contains("tower.rows is out of bound"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
 }
+
+/// Positions along three axes, images of several sizes, rows for the first layers, and the gated delta rule.
+#[test]
+fn images_of_any_size_pass_in_both_precisions() {
+    for model in ["qwen3_vl", "qwen3_5_vision"] {
+        let folder = fixture(model);
+        let golden = folder.join("images.safetensors");
+        for against in ["f32", "bf16"] {
+            agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+        }
+        agrees("verify", name(&folder), &golden, &["--backend", "interpreter", "--chunk", "5"], "f32");
+        let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+        assert!(diagnosis.contains("tower.layers.2.out") && diagnosis.contains("every op\n"), "{diagnosis}");
+        assert_eq!(diagnosis.contains("tower.tap.0"), model == "qwen3_vl", "{diagnosis}");
+    }
+    let folder = fixture("qwen3_vl");
+    let inspected = girih(&["inspect", name(&folder)]).end().stdout;
+    assert!(
+        inspected.contains("image tower: images of any size in patches of 4, 3 layers, at most 1024"),
+        "{inspected}"
+    );
+    // Another projector of a tapped layer is found there, and not in the text model.
+    let tensor = "model.visual.deepstack_merger_list.1.linear_fc1.bias";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let other = Folder::of(&folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let ended = compare("verify", other.name(), &folder.join("images.safetensors")).end();
+    assert!(ended.stdout.contains("tower.tap.2 is out of bound"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
+}

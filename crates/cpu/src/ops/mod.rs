@@ -60,5 +60,5 @@ pub use xielu::ApplyXielu;
 
 pub(crate) use executor::{Executor, RowOrigin, StepRows};
 pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};
-pub(crate) use rotations::{RopeParams, StepRotations, rotation_tables};
+pub(crate) use rotations::{RopeParams, RotationTable, StepRotations, rotation_tables};
 pub(crate) use write::{LostValue, MAX_WRITES, WrittenBlocks, write};

@@ -8,7 +8,7 @@
 
 use girih_graph::{Pairing, ValueId};
 
-use super::rotations::{RopeParams, Rotation};
+use super::rotations::{RopeParams, Rotation, RotationTable};
 use super::rows::each_row;
 use crate::bound::BoundOp;
 use crate::kernels::CpuKernel;
@@ -71,10 +71,12 @@ fn neighbours(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
 pub(crate) fn bind(rotation: RopeParams, size: usize, x: ValueId, y: ValueId) -> BoundOp {
     BoundOp::new(move |step| {
         let stride = step.values.stride(y);
-        let (y, [x]) = step.values.split(y, [x]);
-        let RopeParams { frequencies, factor, table, pairing } = rotation;
+        let RopeParams { rotations: RotationTable { frequencies, factor, positions }, table, pairing } =
+            rotation;
+        let (y, [x, given]) = step.values.split(y, [x, positions.unwrap_or(x)]);
         let frequencies = step.weights.vector(frequencies);
-        step.rotations[table].fill(&mut step.executor, frequencies, factor, step.rows);
+        let positions = positions.map(|_| given);
+        step.rotations[table].fill(&mut step.executor, frequencies, factor, positions, step.rows);
         let rotations = &step.rotations[table];
         each_row(&mut step.executor, x, stride, y, |table, row, x, y| {
             table.run(Rotate { x, rotation: rotations.row(row), pairing, size, y });

@@ -23,38 +23,48 @@ pub struct Rotation<'a> {
     pub sines: &'a [f32],
 }
 
-/// How an op rotates heads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RopeParams {
+/// What the rotations of a step follow from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RotationTable {
     pub frequencies: ValueId,
     /// Multiplies sines and cosines.
     pub factor: Option<f32>,
-    /// The index of the step's rotations among the program's, one for each weight of frequencies and factor.
+    /// The positions of each row, if they are not those of its sequence.
+    pub positions: Option<ValueId>,
+}
+
+/// How an op rotates heads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RopeParams {
+    pub rotations: RotationTable,
+    /// The index of the step's rotations among the program's.
     pub table: usize,
     pub pairing: Pairing,
 }
 
 impl RopeParams {
-    pub fn new(graph: &Graph, pairing: Pairing, factor: Option<f32>, frequencies: ValueId) -> RopeParams {
-        let table = rotation_tables(graph).iter().position(|table| *table == (frequencies, factor));
-        let table = table.expect("the frequencies and the factor of every rope are listed");
-        RopeParams { frequencies, factor, table, pairing }
+    pub fn new(graph: &Graph, pairing: Pairing, rotations: RotationTable) -> RopeParams {
+        let table = rotation_tables(graph).iter().position(|table| *table == rotations);
+        let table = table.expect("the rotations of every rope are listed");
+        RopeParams { rotations, table, pairing }
     }
 }
 
-/// The weights that hold a graph's rotary frequencies, and the factors with which they are used, each once.
-pub(crate) fn rotation_tables(graph: &Graph) -> Vec<(ValueId, Option<f32>)> {
+/// What the rotations of a graph follow from, each once.
+pub(crate) fn rotation_tables(graph: &Graph) -> Vec<RotationTable> {
     let mut tables = Vec::new();
     for node in &graph.nodes {
         let Op::Rope { pairing: _, factor } = node.op else { continue };
-        if !tables.contains(&(node.inputs[1], factor)) {
-            tables.push((node.inputs[1], factor));
+        let positions = node.inputs.get(2).copied();
+        let table = RotationTable { frequencies: node.inputs[1], factor, positions };
+        if !tables.contains(&table) {
+            tables.push(table);
         }
     }
     tables
 }
 
-/// The rotations of all rows of a step by one weight of frequencies and one factor, in memory for the largest step.
+/// The rotations of all rows of a step by one table, in memory for the largest step.
 #[derive(Debug)]
 pub(crate) struct StepRotations {
     /// For each row, the cosines and then the sines of its pairs.
@@ -98,26 +108,31 @@ impl StepRotations {
         executor: &mut Executor<'_>,
         frequencies: &[f32],
         factor: Option<f32>,
+        positions: Option<&[f32]>,
         rows: StepRows<'_>,
     ) {
         if self.filled {
             return;
         }
         self.filled = true;
+        let count = rows.origins.len();
+        let streams = positions.map_or(1, |positions| positions.len() / count.max(1));
         assert_eq!(
             frequencies.len(),
-            self.pairs,
+            self.pairs * streams,
             "programs run with the weights that they were compiled for"
         );
         let (width, factor) = (2 * self.pairs, f64::from(factor.unwrap_or(1.0)));
-        let values = &mut self.values[..rows.origins.len() * width];
+        let values = &mut self.values[..count * width];
         let grid = Grid { width, row_step: (ROTATION_PIECE_PAIRS / self.pairs).max(1), column_step: width };
         executor.pool.tiles(executor.locals, values, grid, |tile, _| {
             for row in tile.rows() {
-                let position = rows.origins[row].position as f32;
-                let (cosines, sines) = tile.row(row).split_at_mut(frequencies.len());
-                for ((sine, cosine), frequency) in sines.iter_mut().zip(cosines).zip(frequencies) {
-                    let exact = f64::from(position * frequency).sin_cos();
+                let own = [rows.origins[row].position as f32];
+                let at = positions.map_or(&own[..], |given| &given[row * streams..(row + 1) * streams]);
+                let (cosines, sines) = tile.row(row).split_at_mut(width / 2);
+                let pairs = frequencies.chunks_exact(streams);
+                for ((sine, cosine), frequencies) in sines.iter_mut().zip(cosines).zip(pairs) {
+                    let exact = f64::from(angle(at, frequencies)).sin_cos();
                     (*sine, *cosine) = ((factor * exact.0) as f32, (factor * exact.1) as f32);
                 }
             }
@@ -130,6 +145,15 @@ impl StepRotations {
             self.values[2 * self.pairs * row..2 * self.pairs * (row + 1)].split_at(self.pairs);
         Rotation { cosines, sines }
     }
+}
+
+/// The angle of a pair, each product and each sum rounded to `f32`.
+fn angle(positions: &[f32], frequencies: &[f32]) -> f32 {
+    let mut sum = positions[0] * frequencies[0];
+    for (position, frequency) in positions.iter().zip(frequencies).skip(1) {
+        sum += position * frequency;
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -158,9 +182,9 @@ mod tests {
                 (0..200).map(|row| RowOrigin { sequence: 0, position: first + row }).collect();
             let rows = StepRows { sequences: &[], origins: &origins, output_rows: &[] };
             rotations.clear();
-            rotations.fill(&mut executor, &frequencies, None, rows);
+            rotations.fill(&mut executor, &frequencies, None, None, rows);
             // A second fill would write values that are not finite.
-            rotations.fill(&mut executor, &[f32::INFINITY; 33], None, rows);
+            rotations.fill(&mut executor, &[f32::INFINITY; 33], None, None, rows);
         }
         rotations.values.to_vec()
     }

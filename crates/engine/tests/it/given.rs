@@ -15,7 +15,7 @@ fn rows(first: u32, rows: u32, seed: u64) -> EmbeddedRows {
     let values: Vec<f32> = (0..rows as usize * GIVEN_WIDTH).map(|_| random.number()).collect();
     let mut content = [0; 32];
     content[..8].copy_from_slice(&seed.to_le_bytes());
-    EmbeddedRows { first, rows, values: values.into(), content }
+    EmbeddedRows { first, rows, values: values.into(), content, ..EmbeddedRows::default() }
 }
 
 /// A prompt of 150 tokens with 40 given rows from position 20 on.
@@ -53,7 +53,7 @@ fn a_row_at_another_place_of_the_same_content_shares_nothing() {
         let values: Arc<[f32]> = values[skip * GIVEN_WIDTH..(skip + 40) * GIVEN_WIDTH].into();
         let content = if skip == 0 { content } else { [9; 32] };
         TokenRequest {
-            given: vec![EmbeddedRows { first: 20, rows: 40, values, content }],
+            given: vec![EmbeddedRows { first: 20, rows: 40, values, content, ..EmbeddedRows::default() }],
             ..request(&prompt(1, 100), 5)
         }
     };

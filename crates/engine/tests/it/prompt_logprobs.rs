@@ -191,7 +191,7 @@ fn nan_of_a_neighbour_reports_nothing_twice() {
 fn what_cannot_be_scored_is_refused() {
     let (mut engine, _) = engine(64);
     let good = scored(&prompt(12, 30), 5, 20);
-    let rows = EmbeddedRows { first: 3, rows: 1, values: vec![0.0; 2].into(), content: [1; 32] };
+    let rows = EmbeddedRows { first: 3, rows: 1, values: vec![0.0; 2].into(), ..EmbeddedRows::default() };
     for (ask, part) in [
         (TokenRequest { prompt_logprobs: Some(21), ..good.clone() }, "at most 20 are allowed"),
         (TokenRequest { overflow: Overflow::Truncate, ..good.clone() }, "cannot be truncated"),

@@ -195,7 +195,7 @@ impl Run<'_> {
                 let first = random.below(ask.tokens.len()) as u32;
                 let content = [random.bits() as u8; 32];
                 let values = vec![f32::NAN; 64].into();
-                ask.given = vec![EmbeddedRows { first, rows: 1, values, content }];
+                ask.given = vec![EmbeddedRows { first, rows: 1, values, content, ..EmbeddedRows::default() }];
             }
             1 => hooks.constraint = Some(Box::new(Broken(random.below(4) as u32, random.once_in(9)))),
             2 => ask.time_limits = TimeLimits { whole: Some(Duration::ZERO), ..TimeLimits::default() },

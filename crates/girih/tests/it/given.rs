@@ -37,7 +37,13 @@ fn embedded(table: &[f32], width: usize, tokens: &[u32], range: Range<usize>) ->
     let rows = tokens[range.clone()].iter().flat_map(|&id| &table[id as usize * width..][..width]);
     let values: Vec<f32> = rows.copied().collect();
     let content = [range.start as u8; 32];
-    EmbeddedRows { first: range.start as u32, rows: range.len() as u32, values: values.into(), content }
+    EmbeddedRows {
+        first: range.start as u32,
+        rows: range.len() as u32,
+        values: values.into(),
+        content,
+        ..EmbeddedRows::default()
+    }
 }
 
 #[test]
@@ -74,7 +80,7 @@ fn embedding_rows_give_the_bytes_of_the_same_tokens() {
 fn given_rows_need_programs_that_take_them() {
     let model = Model::open("stories260k").unwrap();
     let mut engine = model.plan(RunOptions::default()).unwrap().load(|_| {}).unwrap();
-    let rows = EmbeddedRows { first: 0, rows: 1, values: vec![0.0; 64].into(), content: [0; 32] };
+    let rows = EmbeddedRows { first: 0, rows: 1, values: vec![0.0; 64].into(), ..EmbeddedRows::default() };
     let request = TokenRequest { tokens: vec![1, 2], given: vec![rows], ..TokenRequest::default() };
     let error = engine.submit(request, Hooks::default()).unwrap_err().to_string();
     assert!(error.contains("the loaded programs take tokens only"), "{error}");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use girih::engine::TowerInputs;
 use girih::engine::sample::Logprobs;
 use girih::{Event, ImagePatches, Model, Reply, Request, Result, RunOptions, Session};
 use girih_tensor::Random;
@@ -25,7 +26,7 @@ fn session(options: RunOptions) -> Session {
 /// An image of this seed.
 fn image(seed: u64) -> ImagePatches {
     let (format, mut random) = (model().image_format().unwrap(), Random(seed));
-    let values = format.patches() * format.patch_values();
+    let values = format.max_patches * format.patch_values;
     ImagePatches::new(random.bells(values))
 }
 
@@ -82,7 +83,7 @@ fn tiles_give_the_same_bytes_in_chunks_and_from_the_cache() -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/idefics3");
     let model = Model::open(path.to_str().expect("paths of tests are valid"))?;
     let format = model.image_format()?;
-    let size = format.patches() * format.patch_values();
+    let size = format.max_patches * format.patch_values;
     let picture = |last: u64| {
         let images = [1, 2, last].map(|seed| Random(seed).bells(size)).concat();
         ImagePatches::tiled(images, [1, 2])
@@ -138,11 +139,15 @@ fn the_tower_runs_only_for_requests_that_are_valid_and_wanted() -> Result<()> {
 fn rows_of_the_tower_are_those_that_the_text_model_reads() -> Result<()> {
     let model = model();
     let mut tower = girih::TowerPlan::new(&model, &RunOptions::default())?.load(|_| {})?;
-    let positions = model.tower_files()?.tower.positions();
+    let files = model.tower_files()?;
+    let grid = files.tower.only_grid().unwrap();
+    let positions = files.inputs(grid)?.positions;
     let mut rows = |seed| {
-        let mut unwatched = [girih::Unwatched; 2];
-        let [first, second] = &mut unwatched;
-        tower.rows_of(image(seed).values(), &positions, [first, second])
+        let image = image(seed);
+        let inputs = TowerInputs { patches: image.values(), positions: &positions, ..TowerInputs::default() };
+        Ok::<_, girih::Error>(
+            tower.rows_of(inputs, [grid.patches(), files.tower.rows(grid)], Vec::new())?.rows,
+        )
     };
     let (first, again, second) = (rows(1)?, rows(1)?, rows(2)?);
     assert_eq!(first, again, "a run leaves nothing for the next one");
@@ -164,12 +169,12 @@ fn wrong_images_are_refused_in_a_sentence() -> Result<()> {
     refused(&session, Request::new(prompt()).without_text(), "the request has 0 images");
     let short = ImagePatches::new(vec![0.0; 5]);
     let call = Request::new([vec![2], place()].concat()).images([short]).without_text();
-    refused(&session, call, "the step has 5 values for 'patches'");
+    refused(&session, call, "an image of 4 x 4 patches has 5 values; this model needs");
     let nan = ImagePatches::new(vec![f32::NAN; image(1).values().len()]);
     let call = Request::new([vec![2], place()].concat()).images([nan]).without_text();
     refused(&session, call, "NaN or infinity");
     let cut = Request::new(vec![2, BEGIN, ROW, ROW, END]).images([image(1)]).without_text();
-    refused(&session, cut, "the prompt has 2 image tokens at position 2; an image of this model has 4");
+    refused(&session, cut, "the prompt has 2 image tokens at position 2; the image there has 4");
     let without = model().start()?;
     refused(&without, few(), "the model was loaded without its image tower");
     let text = Model::open("stories260k")?;

@@ -9,6 +9,7 @@ mod forced_calls;
 mod given;
 mod hooks;
 mod images;
+mod images_any_size;
 mod kv_range;
 mod model_pool;
 mod mtp;

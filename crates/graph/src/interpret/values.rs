@@ -282,8 +282,10 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 self.experts(rule, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?
             }
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
-            AppliedOp::Rope { pairing, factor, x, frequencies } => {
-                let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor };
+            AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
+                let given = positions.map(|id| Ok::<_, Error>((self.rows(id)?, self.stride(id))));
+                let positions = given.transpose()?;
+                let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor, positions };
                 let size = self.values.graph.value(x).shape.columns();
                 rope::define(self.rows(x)?, rule, sequences, [self.stride(x), size])
             }

@@ -362,14 +362,15 @@ ops! {
     /// `(x [R, H, D], frequencies [P]) → same`, positional: rotates pair `i` of the first `2P ≤ D`
     /// components of every head by `position · frequencies[i]` radians
     /// (Su et al. 2021, arXiv 2104.09864), and keeps the other components. The frequencies include any
-    /// scaling.
+    /// scaling. With positions `[R, S]` and frequencies `[P · S]`, a row has `S` positions of its own: pair `i` is
+    /// rotated by the sum of `positions[s] · frequencies[i · S + s]` radians (Wang et al. 2024, arXiv 2409.12191).
     Rope = rope {
         /// The components that form a pair.
         pairing: Pairing [any],
         /// If set, multiplies the rotated components (the attention factor of YaRN: Peng et al. 2023,
         /// arXiv 2309.00071).
         factor: Option<f32> [positive_if_present],
-    } (x: Rows, frequencies: Vector) Positional;
+    } (x: Rows, frequencies: Vector; positions: Rows) Positional;
 
     /// `(x [R, …]) → same`, positional: every element of a row at position `p` times
     /// `1 + beta · ln(1 + ⌊(p + offset) / every⌋)`, which makes the scores of distant positions sharper

@@ -10,6 +10,7 @@ use crate::graph::OutputKind;
 use crate::ops::temper::Temperature;
 use crate::ops::{Op, OpName};
 use crate::sequence::Outputs;
+use crate::value::ValueId;
 
 /// Rows of a table, decoded without rounding.
 pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
@@ -92,7 +93,7 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
 
 /// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; the factor, two
 /// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds
-/// the sizes of the pair, times the factor.
+/// the sizes of the pair, times the factor. Rows may have one to three positions of their own.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
@@ -101,9 +102,12 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let factor = draft.random.of(&[None, Some(1.3f32), Some(0.7)]);
     let size = 2 * half + kept;
     let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
-    let frequencies: Vec<f32> = (0..half).map(|_| draft.random.number().abs()).collect();
-    let bytes = DType::F32.pack_matrix(1, half, &frequencies).expect("floats are packed");
-    let frequencies = draft.weight_of("frequencies", Shape::vector(half), DType::F32, bytes).0;
+    let streams = draft.random.of(&[None, Some(1), Some(2), Some(3)]);
+    let count = half * streams.unwrap_or(1);
+    let frequencies: Vec<f32> = (0..count).map(|_| draft.random.number().abs()).collect();
+    let bytes = DType::F32.pack_matrix(1, count, &frequencies).expect("floats are packed");
+    let frequencies = draft.weight_of("frequencies", Shape::vector(count), DType::F32, bytes).0;
+    let positions = streams.map(|streams| draft.rows_within(300.0, "positions", &[streams]).0);
     let bounds = numbers.chunks_exact(size).flat_map(|head| {
         (0..size).map(move |i| {
             if i >= 2 * half {
@@ -118,8 +122,12 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
         })
     });
     let bounds = bounds.collect();
-    let y = draft.builder.same("y", Op::Rope { pairing, factor }, &[x, frequencies]);
-    draft.gathered(format!("{heads} heads of {half} pairs and {kept}, {pairing:?}, {factor:?}"), y, bounds)
+    let operands: Vec<ValueId> = [Some(x), Some(frequencies), positions].into_iter().flatten().collect();
+    let y = draft.builder.same("y", Op::Rope { pairing, factor }, &operands);
+    let given = streams.map_or("the sequence's".to_owned(), |streams| format!("{streams} given"));
+    let what =
+        format!("{heads} heads of {half} pairs and {kept}, {pairing:?}, {factor:?}, {given} positions");
+    draft.gathered(what, y, bounds)
 }
 
 /// The factor is rounded, and the product.

@@ -1,6 +1,6 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, resize};
+use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, resize};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};
@@ -8,13 +8,13 @@ use crate::data::{folder, golden, picture, sha256};
 /// Gemma 3's preprocessing with a resized picture of this side.
 fn gemma(side: u32, patch: u32) -> Preprocess {
     Preprocess {
-        width: side,
-        height: side,
+        size: TargetSize::Fixed { width: side, height: side },
         filter: ResizeFilter::Bilinear,
         rescale: 1.0 / 255.0,
         mean: [0.5; 3],
         std: [0.5; 3],
         patch,
+        frames: 1,
     }
 }
 
@@ -59,25 +59,44 @@ fn impossible_sizes_are_refused() {
     assert!(resize(&picture, 0, 4, ResizeFilter::Bicubic).is_err());
     let sentence = resize(&picture, 1 << 20, 1 << 20, ResizeFilter::Bicubic).unwrap_err().to_string();
     assert!(sentence.contains("16777216"), "{sentence}");
-    let sentence = gemma(13, 14).rows(&picture, &[0]).unwrap_err().to_string();
+    let sentence = gemma(13, 14).rows(&picture, 1).unwrap_err().to_string();
     assert!(sentence.contains("13 x 13") && sentence.contains("14"), "{sentence}");
-    let sentence = gemma(28, 14).rows(&picture, &[3, 4]).unwrap_err().to_string();
-    assert!(sentence.contains("4 patches has none at position 4"), "{sentence}");
+    let sentence = gemma(28, 14).rows(&picture, 4).unwrap_err().to_string();
+    assert!(sentence.contains("28 x 28 pixels is not made of cells of 4 x 4 patches"), "{sentence}");
+}
+
+/// Sizes of transformers' `smart_resize(height, width, 32, 65536, 1 << 20)`.
+#[test]
+fn pictures_nearly_keep_their_proportions_as_in_transformers() {
+    let within = TargetSize::Within { multiple: 32, min: 65_536, max: 1 << 20 };
+    for (picture, expected) in [
+        ([640, 480], [640, 480]),
+        ([1, 1], [256, 256]),
+        ([48, 16], [448, 160]),
+        ([4000, 3000], [1152, 864]),
+        ([112, 80], [320, 224]),
+        ([6, 1000], [32, 3328]),
+        ([40, 7000], [32, 7008]),
+        ([2000, 10], [3648, 32]),
+    ] {
+        assert_eq!(within.of(picture).unwrap(), expected, "{picture:?}");
+    }
+    let sentence = within.of([4021, 20]).unwrap_err().to_string();
+    assert!(sentence.contains("4021 x 20 pixels is more than 200 times"), "{sentence}");
 }
 
 #[test]
 fn patches_come_in_the_order_of_their_positions() {
     let picture = Picture::from_rgb(4, 4, (0..48).collect()).unwrap();
-    let positions: Vec<u32> = (0..16).collect();
-    let rows = gemma(4, 1).rows(&picture, &positions).unwrap();
+    let rows = gemma(4, 1).rows(&picture, 1).unwrap().values;
     assert_eq!(rows.len(), 16 * 3);
     let cells = [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15];
-    let found = gemma(4, 1).rows(&picture, &cells).unwrap();
+    let found = gemma(4, 1).rows(&picture, 2).unwrap().values;
     for (row, position) in cells.iter().enumerate() {
         let start = 3 * *position as usize;
         assert_eq!(found[3 * row..3 * row + 3], rows[start..start + 3], "{row}");
     }
-    let whole = gemma(4, 4).rows(&picture, &[0]).unwrap();
+    let whole = gemma(4, 4).rows(&picture, 1).unwrap().values;
     let reds: Vec<f32> = (0..16).map(|pixel| rows[3 * pixel]).collect();
     assert_eq!(whole[..16], reds);
 }
@@ -89,34 +108,29 @@ fn rows_equal_those_of_qwen2_vls_processor() {
     let expected = &golden["qwen_rows"];
     let [lines, columns] = [1, 2].map(|at| expected["grid"][at].as_u64().unwrap() as u32);
     let preprocess = Preprocess {
-        width: 14 * columns,
-        height: 14 * lines,
+        size: TargetSize::Within { multiple: 28, min: 56 * 56, max: 28 * 28 * 1280 },
         filter: ResizeFilter::Bicubic,
         rescale: 1.0 / 255.0,
         mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
         std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         patch: 14,
+        frames: 2,
     };
-    let cells = (0..lines / 2).flat_map(|line| (0..columns / 2).map(move |column| (2 * line, 2 * column)));
-    let patches = cells.flat_map(|(line, column)| {
-        [(line, column), (line, column + 1), (line + 1, column), (line + 1, column + 1)]
-    });
-    let positions: Vec<u32> = patches.map(|(line, column)| line * columns + column).collect();
-    let rows = preprocess.rows(&picture("rgb.png"), &positions).unwrap();
-    let frames = rows.chunks(14 * 14).flat_map(|channel| [channel, channel].concat());
-    let bytes: Vec<u8> = frames.flat_map(f32::to_le_bytes).collect();
-    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{:?} {expected}", &rows[..4]);
+    let rows = preprocess.rows(&picture("rgb.png"), 2).unwrap();
+    assert_eq!([rows.down, rows.across], [lines, columns]);
+    let bytes: Vec<u8> = rows.values.into_iter().flat_map(f32::to_le_bytes).collect();
+    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{expected}");
 }
 
 /// Pixels beyond the last whole patch are not read, as by a convolution without padding.
 #[test]
 fn the_rest_of_an_image_beside_its_patches_is_cut() {
     let picture = Picture::from_rgb(3, 3, (0..27).collect()).unwrap();
-    let rows = gemma(3, 2).rows(&picture, &[0]).unwrap();
+    let rows = gemma(3, 2).rows(&picture, 1).unwrap().values;
     let reds: Vec<f32> =
         (0..2).flat_map(|y| [9 * y, 9 * y + 3]).map(|red| (red as f32 / 255.0 - 0.5) / 0.5).collect();
     assert_eq!(rows[..4], reds);
-    assert!(gemma(3, 2).rows(&picture, &[1]).is_err());
+    assert!(gemma(3, 2).rows(&picture, 2).is_err());
 }
 
 #[test]
@@ -131,7 +145,7 @@ fn tiles_equal_those_of_idefics_3s_processor() {
         let grid = [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32);
         assert_eq!((tiles.grid, tiles.images.len() as u32), (grid, number("images")), "{case}");
         let whole = Preprocess { filter, ..gemma(side, side) };
-        let rows = tiles.images.iter().flat_map(|image| whole.rows(image, &[0]).unwrap());
+        let rows = tiles.images.iter().flat_map(|image| whole.rows(image, 1).unwrap().values);
         let bytes: Vec<u8> = rows.flat_map(f32::to_le_bytes).collect();
         assert_eq!(sha256(&bytes), case["sha256"].as_str().unwrap(), "{case}");
     }

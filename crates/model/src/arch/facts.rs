@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::block_facts::BlockFacts;
 use super::delta_facts::DeltaRuleFacts;
 pub use super::norm_facts::NormFacts;
+use super::rope_axes::RopeAxes;
 use super::schema::{NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
 use super::streams_facts::StreamsFacts;
@@ -42,6 +43,14 @@ pub struct Facts {
     /// What it reads and makes, if it is an image tower.
     #[serde(flatten)]
     pub tower: Option<TowerFacts>,
+    /// The number of first layers to whose outputs further rows of images are added.
+    #[serde(rename = "image_layers", skip_serializing_if = "is_zero")]
+    pub image_layers: usize,
+}
+
+/// Whether a fact is that of models without the part.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What an assistant needs of the model that it drafts for.
@@ -385,6 +394,9 @@ pub struct Rope {
     /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
     /// it.
     pub context: Option<usize>,
+    /// The axes of positions, if there are several; those of a text are equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub axes: Option<RopeAxes>,
 }
 
 /// The part of a layer that processes each position separately.

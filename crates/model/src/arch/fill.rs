@@ -48,7 +48,7 @@ pub(crate) fn fill(
     let width = fill.size("sizes.width", &arch.sizes.width)?;
     let tower = fill.tower()?;
     let sizes = match &tower {
-        Some(tower) => ModelSizes { width, vocabulary: 0, context: tower.patches() },
+        Some(tower) => ModelSizes { width, vocabulary: 0, context: tower.max_patches() },
         None => ModelSizes {
             width,
             vocabulary: fill.vocabulary()?,
@@ -71,6 +71,7 @@ pub(crate) fn fill(
         streams: fill.streams()?,
         assistant: fill.assistant()?,
         tower,
+        image_layers: fill.image_layers()?,
     })
 }
 

@@ -1,15 +1,17 @@
 //! Facts of rotary position embedding: which layers rotate, by which table and base, and how much of a head.
 
+use girih_file::{MetadataArray, MetadataValue};
 use girih_graph::Pairing;
 use girih_tensor::{Error, Result};
 
-use super::config::shown;
+use super::config::{ModelConfig, shown};
 use super::facts::Rope;
 use super::field::Field;
 use super::fill::Fill;
 use super::rope;
+use super::rope_axes::RopeAxes;
 use super::rope_scaling::Unscaled;
-use super::schema::{AttendSchema, DefaultValue, LayerBases, RopeSchema, StatedValue};
+use super::schema::{AttendSchema, AxesSchema, AxisPairs, DefaultValue, LayerBases, RopeSchema, StatedValue};
 use super::value::brief;
 
 impl Fill<'_> {
@@ -116,7 +118,11 @@ impl Fill<'_> {
             head: size,
             share: share.unwrap_or(1.0),
             rotated: self.rotated(stated, share, size)?,
-            context: self.size("sizes.context", &self.arch.sizes.context)?,
+            // That of a tower follows from its image.
+            context: match &self.arch.tower {
+                None => self.size("sizes.context", &self.arch.sizes.context)?,
+                Some(_) => 0,
+            },
             original: original.map_or(Ok(None), |field| self.config.size(field))?,
         };
         let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
@@ -129,16 +135,67 @@ impl Fill<'_> {
         let are_neighbours =
             stated.neighbours_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         let pairing = if are_neighbours == Some(false) { Pairing::Halves } else { pairing };
+        let rotated = scaled.rotated.unwrap_or(from.rotated);
         Ok(Rope {
             table: name.to_owned(),
             weight: format!("rope.{name}"),
             pairing,
-            rotated: scaled.rotated.unwrap_or(from.rotated),
+            axes: stated.axes.as_ref().map(|axes| self.axes(axes, rotated)).transpose()?,
+            rotated,
             base,
             factors,
             factor: scaled.factor,
             score: scaled.score,
             context: scaled.context,
+        })
+    }
+
+    /// The axes by which heads turn of which `rotated` components are rotated.
+    fn axes(&self, schema: &AxesSchema, rotated: usize) -> Result<RopeAxes> {
+        let AxesSchema { hf, gguf, default, pairs } = schema;
+        if *pairs == AxisPairs::Halves {
+            if !rotated.is_multiple_of(4) {
+                return Err(Error::new(format!(
+                    "{rotated} components of a head turn by two positions; a multiple of 4 is needed"
+                )));
+            }
+            return Ok(RopeAxes { pairs: *pairs, sections: [0; 3] });
+        }
+        let (key, stated) = match self.config {
+            ModelConfig::Hf(_) => {
+                let stated = hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
+                let list = stated.and_then(|(_, value)| value.as_array());
+                let numbers =
+                    list.map(|list| list.iter().map(|one| one.as_u64()).collect::<Option<Vec<u64>>>());
+                match stated {
+                    None => ("", None),
+                    Some((key, _)) => (key, Some(numbers.flatten().unwrap_or_default())),
+                }
+            }
+            ModelConfig::Gguf(metadata) => {
+                let key = gguf.as_deref().unwrap_or_default();
+                let stated = metadata.value(key).map(|value| metadata_numbers(value).unwrap_or_default());
+                (key, stated.map(|list| list.into_iter().take(3).collect()))
+            }
+        };
+        let sections = match (stated, default) {
+            (Some(stated), _) => stated.iter().map(|count| *count as usize).collect(),
+            (None, Some(default)) => default.to_vec(),
+            (None, None) => Vec::new(),
+        };
+        // In turn, time has whatever pairs the others leave.
+        let sections: Option<[usize; 3]> = sections.try_into().ok();
+        let sum =
+            |sections: &[usize; 3]| sections.iter().try_fold(0, |sum: usize, one| sum.checked_add(*one));
+        let is_whole =
+            |sections: &[usize; 3]| *pairs == AxisPairs::InTurn || sum(sections) == Some(rotated / 2);
+        let sections =
+            sections.filter(|sections| is_whole(sections) && sections.iter().all(|count| *count <= rotated));
+        sections.map(|sections| RopeAxes { pairs: *pairs, sections }).ok_or_else(|| {
+            let need = rotated / 2;
+            Error::new(format!(
+                "the sections of the rotary positions ('{key}') must be three numbers of pairs, {need} together"
+            ))
         })
     }
 
@@ -161,5 +218,18 @@ impl Fill<'_> {
             )));
         }
         Ok(rotated)
+    }
+}
+
+/// The numbers of a list of a GGUF.
+fn metadata_numbers(value: &MetadataValue) -> Option<Vec<u64>> {
+    match value {
+        MetadataValue::Array(MetadataArray::I32(list)) => {
+            list.iter().map(|number| u64::try_from(*number).ok()).collect()
+        }
+        MetadataValue::Array(MetadataArray::U32(list)) => {
+            Some(list.iter().map(|number| u64::from(*number)).collect())
+        }
+        _ => None,
     }
 }

@@ -2,80 +2,133 @@
 
 use girih_tensor::{Error, Result};
 
+use super::config::ModelConfig;
 use super::facts::NormFacts;
 use super::field::Field;
 use super::fill::Fill;
-use super::schema::NormKind;
-use super::tower_facts::{ImageTokens, ProjectorFacts, TowerFacts};
-use super::tower_schema::{ImagePromptSchema, ProjectorSchema, TilesSchema};
+use super::norm_kind::NormKind;
+use super::tower_facts::{ImageTokens, MAX_PATCHES, ProjectorFacts, TowerFacts};
+use super::tower_schema::{CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema};
+use super::value::brief;
 
-/// The largest number of patches of an image: known towers with a fixed size have 4,096.
-const MAX_PATCHES: usize = 1 << 16;
+/// The largest number of patches of an image of a fixed size: known towers have 4,096.
+const MAX_FIXED_PATCHES: usize = 1 << 16;
 
-/// The largest number of values of a patch: known towers have 588.
+/// The largest number of values of a patch: known towers have 1,536.
 const MAX_PATCH_VALUES: usize = 1 << 16;
+
+/// The largest number of patches of a side of a cell: known towers have 4.
+const MAX_CELL: usize = 16;
+
+/// The kind of layers after which a further projector makes rows.
+const TAPPED: &str = "tapped";
 
 impl Fill<'_> {
     /// What the model reads and makes, if it is an image tower.
     pub(super) fn tower(&self) -> Result<Option<TowerFacts>> {
         let Some(schema) = &self.arch.tower else { return Ok(None) };
-        let image = self.size("tower.image", &schema.image)?;
+        let image = schema.image.as_ref().map(|field| self.size("tower.image", field)).transpose()?;
         let patch = self.size("tower.patch", &schema.patch)?;
         let channels = self.size("tower.channels", &schema.channels)?;
-        let side = image / patch;
-        if side == 0 || side.saturating_mul(side) > MAX_PATCHES {
+        let frames = schema.frames.as_ref().map_or(Ok(1), |field| self.size("tower.frames", field))?;
+        let side = image.map(|image| image / patch);
+        if let (Some(image), Some(side)) = (image, side)
+            && (side == 0 || side.saturating_mul(side) > MAX_FIXED_PATCHES)
+        {
             return Err(Error::new(format!(
-                "an image of {image} pixels a side has patches of {patch}; from 1 to {MAX_PATCHES} patches are needed"
+                "an image of {image} pixels a side has patches of {patch}; from 1 to {MAX_FIXED_PATCHES} patches are needed"
             )));
         }
-        if !schema.sides.is_empty() && !schema.sides.contains(&side) {
+        if let Some(side) = side.filter(|side| !schema.sides.is_empty() && !schema.sides.contains(side)) {
             return Err(Error::new(format!(
-                "an image of {image} pixels a side has {side} patches of {patch} a side, whose positions architecture {} does \
-                 not describe",
+                "an image has {side} patches of {patch} pixels a side, whose positions architecture {} does not describe",
                 self.arch.name
             )));
         }
-        let values = patch.saturating_mul(patch).saturating_mul(channels);
+        let values = [patch, channels, frames].into_iter().fold(patch, usize::saturating_mul);
         if values > MAX_PATCH_VALUES {
             return Err(Error::new(format!("a patch has {values} values; the cap is {MAX_PATCH_VALUES}")));
         }
+        if schema.positions == PatchPositions::Interpolated {
+            self.check_square("embed.positions")?;
+        }
+        let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");
         Ok(Some(TowerFacts {
             image,
             patch,
             channels,
+            frames,
             filter: schema.filter,
-            tiled_edge: schema.tiles.as_ref().map(|tiles| self.tiled_edge(tiles, image)).transpose()?,
+            tiled_edge: match (&schema.tiles, image) {
+                (Some(tiles), Some(image)) => Some(self.tiled_edge(tiles, image)?),
+                _ => None,
+            },
             patch_bias: self.stored.has("patches.bias"),
-            norm: self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias")?,
+            positions: schema.positions,
+            norm: schema.norm.then(norm).transpose()?,
             projector: self.projector(&schema.projector, side)?,
+            taps: self.taps_of_layers()?,
             image_tokens: self.image_tokens(&schema.prompt)?,
         }))
     }
 
-    /// How the cells of an image of `side` patches a side become rows.
-    fn projector(&self, schema: &ProjectorSchema, side: usize) -> Result<ProjectorFacts> {
-        let tokens = schema.tokens.as_ref();
-        let cell = match tokens.map(|field| Ok((field, self.config.size(field)?))).transpose()? {
-            None | Some((_, None)) => self.size("tower.projector.cell", &schema.cell)?,
-            Some((field, Some(tokens))) => {
+    /// The layers after which a further projector makes rows.
+    fn taps_of_layers(&self) -> Result<Vec<usize>> {
+        let taps: Vec<usize> = (0..self.layers).filter(|layer| self.kinds[*layer] == TAPPED).collect();
+        // The list of a config.json also says which projector is whose.
+        if let Some(indexed) = &self.arch.layers.indexed
+            && let Some(list) = self.config.json(&indexed.hf)
+            && list != &serde_json::json!(taps)
+        {
+            return Err(Error::new(format!(
+                "config.json's '{}' is {}; an ascending list is needed",
+                indexed.hf,
+                brief(list)
+            )));
+        }
+        Ok(taps)
+    }
+
+    /// Checks that a table has as many rows as a square has points.
+    fn check_square(&self, name: &str) -> Result<()> {
+        let rows = self.stored.rows(name)?;
+        if rows > 0 && rows.isqrt().pow(2) == rows {
+            return Ok(());
+        }
+        Err(Error::new(format!("'{name}' has {rows} rows; a square number is needed")))
+    }
+
+    /// How the cells of an image, of `side` patches a side if it has one size, become rows.
+    fn projector(&self, schema: &ProjectorSchema, side: Option<usize>) -> Result<ProjectorFacts> {
+        let tokens = schema.tokens.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
+        let cell = match (tokens, side) {
+            (Some(tokens), Some(side)) => {
                 let rows = tokens.isqrt();
                 if rows * rows != tokens || !side.is_multiple_of(rows) {
-                    let key = self.config.key(field);
+                    let key = schema.tokens.as_ref().map(|field| self.config.key(field)).unwrap_or_default();
                     return Err(Error::new(format!(
                         "{key} is {tokens}; the {side} patches a side of an image need a square of one of their divisors"
                     )));
                 }
                 side / rows
             }
+            _ => self.size("tower.projector.cell", &schema.cell)?,
         };
-        if !side.is_multiple_of(cell) {
+        if cell > MAX_CELL && schema.cells != CellRule::Mean
+            || cell.saturating_mul(cell) > MAX_PATCHES && side.is_none()
+        {
+            return Err(Error::new(format!(
+                "cells have {cell} patches a side; at most {MAX_CELL} are allowed"
+            )));
+        }
+        if let Some(side) = side.filter(|side| !side.is_multiple_of(cell)) {
             return Err(Error::new(format!(
                 "cells have {cell} patches a side, but the image has {side}; a multiple is needed"
             )));
         }
         let norm = schema.epsilon.as_ref().map(|epsilon| {
-            let epsilon = self.epsilon(epsilon)?;
-            Ok(NormFacts { kind: NormKind::Rms, epsilon, weight: true, bias: false })
+            let (kind, epsilon) = (schema.norm, self.epsilon(epsilon)?);
+            Ok::<_, Error>(NormFacts { kind, epsilon, weight: true, bias: kind == NormKind::Layer })
         });
         let norm = norm.transpose()?;
         let width = self.size("tower.projector.width", &schema.width)?;
@@ -84,22 +137,45 @@ impl Fill<'_> {
 
     /// The tokens that stand for an image. Without ids in the files, the tokenizer has them.
     fn image_tokens(&self, schema: &ImagePromptSchema) -> Result<ImageTokens> {
-        let id = |field: Option<&Field>| {
-            let id = field.map(|field| self.config.count(field)).transpose()?.flatten();
+        let id = |field: &Field| {
+            let id = self.config.count(field)?;
             Ok::<_, Error>(id.and_then(|id| u32::try_from(id).ok()))
         };
-        let marks = [id(schema.begin.as_ref())?, id(schema.end.as_ref())?];
-        let marks = match marks {
-            [Some(begin), Some(end)] => Some([begin, end]),
-            _ => None,
-        };
-        let row = id(Some(&schema.row))?;
-        Ok(ImageTokens { row, marks, mutual: schema.mutual, texts: schema.texts.clone() })
+        let optional = |field: &Option<Field>| field.as_ref().map_or(Ok(None), id);
+        Ok(ImageTokens {
+            begin: optional(&schema.begin)?,
+            row: id(&schema.row)?,
+            end: optional(&schema.end)?,
+            mutual: schema.mutual,
+            texts: schema.texts.clone(),
+        })
     }
 
     /// The pixels of the longer side of a picture that is cut into tiles of `image` pixels a side.
     fn tiled_edge(&self, schema: &TilesSchema, image: usize) -> Result<usize> {
         let edge = self.config.size(&schema.edge)?;
         Ok(edge.unwrap_or(image.saturating_mul(4)))
+    }
+
+    /// The number of first layers of a text model to whose outputs further rows of images are added.
+    pub(super) fn image_layers(&self) -> Result<usize> {
+        let Some(schema) = &self.arch.image_layers else { return Ok(0) };
+        let count = match self.config {
+            ModelConfig::Hf(_) => match self.config.json(&schema.listed) {
+                None => 0,
+                Some(list) => list.as_array().map(Vec::len).ok_or_else(|| {
+                    let (key, list) = (&schema.listed, brief(list));
+                    Error::new(format!("config.json's '{key}' is {list}; a list of layers is needed"))
+                })?,
+            },
+            ModelConfig::Gguf(_) => self.config.count(&schema.count)?.unwrap_or(0),
+        };
+        if count > self.layers {
+            let layers = self.layers;
+            return Err(Error::new(format!(
+                "rows of images are added to the outputs of {count} layers, but the model has {layers}"
+            )));
+        }
+        Ok(count)
     }
 }

@@ -150,14 +150,17 @@ impl Arch {
         list
     }
 
-    /// The parameters of an image tower.
-    fn of_tower(&self) -> [OfModel<'_>; 11] {
+    /// The parameters of an image tower, and of what a text model does with its rows.
+    fn of_tower(&self) -> [OfModel<'_>; 13] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
         [
-            ("tower.image", tower.map(|tower| &tower.image), |facts| {
-                Some(FactValue::Size(facts.tower.as_ref()?.image))
+            ("image_layers.count", self.image_layers.as_ref().map(|layers| &layers.count), |facts| {
+                Some(FactValue::Size(facts.image_layers))
+            }),
+            ("tower.image", tower.and_then(|tower| tower.image.as_ref()), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.image?))
             }),
             ("tower.patch", tower.map(|tower| &tower.patch), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.patch))
@@ -168,8 +171,11 @@ impl Arch {
             ("tower.tiles.edge", tower.and_then(|tower| Some(&tower.tiles.as_ref()?.edge)), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.tiled_edge?))
             }),
+            ("tower.frames", tower.and_then(|tower| tower.frames.as_ref()), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.frames))
+            }),
             ("tower.projector.tokens", projector.and_then(|projector| projector.tokens.as_ref()), |facts| {
-                Some(FactValue::Size(facts.tower.as_ref()?.rows()))
+                Some(FactValue::Size(facts.tower.as_ref()?.max_rows()))
             }),
             ("tower.projector.cell", projector.map(|projector| &projector.cell), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.projector.cell))
@@ -182,7 +188,7 @@ impl Arch {
                 projector.and_then(|projector| projector.epsilon.as_ref()),
                 |facts| Some(FactValue::Number(facts.tower.as_ref()?.projector.norm?.epsilon)),
             ),
-            // They are ids of the text model's tokens.
+            // The tokenizer of a GGUF has them.
             ("tower.prompt.begin", prompt.and_then(|prompt| prompt.begin.as_ref()), |_| None),
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),

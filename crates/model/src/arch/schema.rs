@@ -24,12 +24,13 @@ pub use super::key_rules::{
     StatedValue, ValueKind,
 };
 pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema, ListedKinds};
-pub use super::rope_schema::PairingSchema;
+pub use super::norm_kind::NormKind;
+pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
-    CellRule, ImagePromptSchema, ImageTexts, PictureFilter, ProjectorSchema, TileTexts, TilesSchema,
-    TowerSchema,
+    CellRule, ImageLayers, ImagePromptSchema, ImageTexts, PatchPositions, PictureFilter, ProjectorSchema,
+    TileTexts, TilesSchema, TowerSchema,
 };
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
@@ -76,6 +77,8 @@ pub struct Arch {
     pub tower: Option<TowerSchema>,
     /// The name of the shipped description of the tower that makes rows of images for the model.
     pub image_tower: Option<String>,
+    /// The number of first layers to whose outputs the tower's further rows are added.
+    pub image_layers: Option<ImageLayers>,
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,
@@ -227,17 +230,6 @@ pub struct FurtherNorms {
     /// The positions.
     #[serde(rename = "places")]
     pub positions: Vec<NormPosition>,
-}
-
-/// What a norm computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NormKind {
-    /// Division by the root mean square, then a weight.
-    #[default]
-    Rms,
-    /// Layer norm, with a weight, and a bias if the model has one.
-    Layer,
 }
 
 /// The position of a norm in a layer; its weight is `layers.{i}.norms.<position>`, and its bias,
@@ -477,6 +469,8 @@ pub struct RopeSchema {
     /// Whether pairs turn the other way round, so that frequencies are negative.
     #[serde(default)]
     pub is_reversed: bool,
+    /// The axes of positions, if there are several.
+    pub axes: Option<AxesSchema>,
 }
 
 /// The fields of a scaling of rotary frequencies.

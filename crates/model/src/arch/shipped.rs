@@ -19,6 +19,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "ministral3_vision",
     "qwen2",
     "qwen3",
+    "qwen3_vl",
     "qwen2_moe",
     "qwen3_moe",
     "gemma",
@@ -128,10 +129,12 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
-pub(super) const TOWERS: &[(&str, &str)] = texts!["gemma3_tower", "idefics3_tower"];
+pub(super) const TOWERS: &[(&str, &str)] =
+    texts!["gemma3_tower", "idefics3_tower", "qwen3_vl_tower", "qwen3_5_tower"];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent", "ssm", "siglip"];
+const COMMON: &[(&str, &str)] =
+    texts!["decoder", "experts", "sigmoid_router", "latent", "ssm", "siglip", "qwen_vit"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

@@ -3,19 +3,25 @@
 use serde::Serialize;
 
 use super::norm_facts::NormFacts;
-use super::tower_schema::{CellRule, ImageTexts, PictureFilter};
+use super::tower_schema::{CellRule, ImageTexts, PatchPositions, PictureFilter};
+
+/// The largest number of patches of an image of any size: 1,048,576 pixels in patches of 16 x 16. Larger pictures are
+/// scaled down, so that a tower's memory and time have a bound.
+pub const MAX_PATCHES: usize = 4096;
 
 /// What an image tower reads and makes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TowerFacts {
-    /// The pixels of a side of the image.
+    /// The pixels of a side of the image; `None` if images have any size.
     #[serde(rename = "image_size")]
-    pub image: usize,
+    pub image: Option<usize>,
     /// The pixels of a side of a patch. Pixels beyond the last whole patch are not read.
     #[serde(rename = "patch_size")]
     pub patch: usize,
     /// The values of a pixel.
     pub channels: usize,
+    /// The number of equal frames that an image is read as.
+    pub frames: usize,
     /// How pictures are resized, if the model's files do not say it.
     pub filter: PictureFilter,
     /// The pixels of the longer side of a picture before it is cut into tiles, each of which is an image; `None` if a
@@ -24,11 +30,15 @@ pub struct TowerFacts {
     pub tiled_edge: Option<usize>,
     /// Whether the projection of patches has a bias.
     pub patch_bias: bool,
-    /// The norm after the layers.
+    /// What patches know of their positions.
+    pub positions: PatchPositions,
+    /// The norm after the layers, if there is one.
     #[serde(rename = "tower_norm")]
-    pub norm: NormFacts,
+    pub norm: Option<NormFacts>,
     /// How cells become rows of the text model.
     pub projector: ProjectorFacts,
+    /// The layers after which a further projector makes rows, which are added to outputs of the text model's first layers.
+    pub taps: Vec<usize>,
     /// The tokens that stand for an image in a prompt.
     pub image_tokens: ImageTokens,
 }
@@ -40,7 +50,7 @@ pub struct ProjectorFacts {
     pub cells: CellRule,
     /// The patches of a side of a cell; divides those of a side of the image.
     pub cell: usize,
-    /// The norm of what a cell becomes, if there is one.
+    /// The norm of what a cell becomes, or of each of its patches, if there is one.
     #[serde(rename = "projector_norm", skip_serializing_if = "Option::is_none")]
     pub norm: Option<NormFacts>,
     /// The hidden size of the text model.
@@ -51,55 +61,92 @@ pub struct ProjectorFacts {
 /// The tokens that stand for an image in a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImageTokens {
-    /// The id of the token for each row of an image, if the files state it; else it is that of its text.
+    /// The id of the token before an image, if the files state it; else it is that of the text.
+    pub begin: Option<u32>,
+    /// That of the token for each row.
     pub row: Option<u32>,
-    /// The ids of the special tokens around the rows, if the files state them.
-    pub marks: Option<[u32; 2]>,
+    /// That of the token behind an image.
+    pub end: Option<u32>,
     /// Whether the rows of an image attend to each other both ways.
     pub mutual: bool,
     /// Their texts.
     pub texts: ImageTexts,
 }
 
-impl ProjectorFacts {
-    /// The hidden states that a row of the second program's input holds, one after another.
-    pub fn cell_rows(&self) -> usize {
-        match self.cells {
-            CellRule::Mean => 1,
-            CellRule::Concat => self.cell.pow(2),
-        }
+/// The patches of an image: whole cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ImageGrid {
+    /// The patches of a column.
+    pub down: usize,
+    /// The patches of a row.
+    pub across: usize,
+}
+
+impl ImageGrid {
+    /// The number of patches.
+    pub fn patches(self) -> usize {
+        self.down.saturating_mul(self.across)
+    }
+
+    /// The positions of the patches in the order in which a tower reads them, cell after cell: cells row by row from the
+    /// top left, and the patches of a cell in the same way. A position counts the patches row by row.
+    pub fn positions(self, cell: usize) -> Vec<u32> {
+        let ImageGrid { down, across } = self;
+        let cells = (0..down / cell).flat_map(|y| (0..across / cell).map(move |x| (y * cell, x * cell)));
+        let patches = cells.flat_map(|(top, left)| {
+            (0..cell).flat_map(move |y| (0..cell).map(move |x| (top + y) * across + left + x))
+        });
+        patches.map(|position| position as u32).collect()
     }
 }
 
 impl TowerFacts {
-    /// The patches of a side of the image.
-    pub fn side(&self) -> usize {
-        self.image / self.patch
+    /// The patches of the only size of images; `None` if they have any size.
+    pub fn only_grid(&self) -> Option<ImageGrid> {
+        let side = self.image? / self.patch;
+        Some(ImageGrid { down: side, across: side })
     }
 
-    /// The patches of an image.
-    pub fn patches(&self) -> usize {
-        self.side().pow(2)
+    /// The largest number of patches of an image.
+    pub fn max_patches(&self) -> usize {
+        self.only_grid().map_or(MAX_PATCHES, ImageGrid::patches)
     }
 
-    /// The values of a patch: channel after channel, row of pixels after row.
+    /// Whether an image may have these patches.
+    pub fn allows(&self, grid: ImageGrid) -> bool {
+        let is_whole = |side: usize| side > 0 && side.is_multiple_of(self.projector.cell);
+        match self.only_grid() {
+            Some(only) => grid == only,
+            None => is_whole(grid.down) && is_whole(grid.across) && grid.patches() <= MAX_PATCHES,
+        }
+    }
+
+    /// The values of a patch: channel after channel, frame after frame, row of pixels after row.
     pub fn patch_values(&self) -> usize {
-        self.channels * self.patch.pow(2)
+        self.channels * self.frames * self.patch.pow(2)
     }
 
-    /// The rows of the text model that an image becomes.
-    pub fn rows(&self) -> usize {
-        (self.side() / self.projector.cell).pow(2)
+    /// The rows of the text model that an image with these patches becomes.
+    pub fn rows(&self, grid: ImageGrid) -> usize {
+        grid.patches() / self.projector.cell.pow(2)
     }
 
-    /// The positions of the patches in the order in which the tower reads them, cell after cell: cells row by row from the
-    /// top left, and the patches of a cell in the same way. A position counts the patches row by row.
-    pub fn positions(&self) -> Vec<u32> {
-        let (side, cell) = (self.side(), self.projector.cell);
-        let cells = (0..side / cell).flat_map(|y| (0..side / cell).map(move |x| (y * cell, x * cell)));
-        let patches = cells.flat_map(|(top, left)| {
-            (0..cell).flat_map(move |y| (0..cell).map(move |x| (top + y) * side + left + x))
-        });
-        patches.map(|position| position as u32).collect()
+    /// The largest number of rows of an image.
+    pub fn max_rows(&self) -> usize {
+        self.max_patches() / self.projector.cell.pow(2)
+    }
+
+    /// The rows of the text model side by side in the image, if the positions of its rows follow from their places there.
+    pub fn rows_across(&self, grid: ImageGrid) -> usize {
+        grid.across / self.projector.cell
+    }
+
+    /// Of each patch of an image in the order in which the tower reads them: its row of patches and its column.
+    pub fn places(&self, grid: ImageGrid) -> Vec<f32> {
+        let positions = grid.positions(self.projector.cell).into_iter();
+        positions
+            .flat_map(|position| [position as usize / grid.across, position as usize % grid.across])
+            .map(|at| at as f32)
+            .collect()
     }
 }

@@ -3,17 +3,20 @@
 use serde::Deserialize;
 
 use super::field::Field;
+use super::norm_kind::NormKind;
 
 /// An image tower: an encoder of the patches of an image, each a row of pixels, and a projector that makes rows of the text
 /// model of cells of neighbouring patches.
 ///
 /// Its weights beside those of its layers: `patches.weight` and `patches.bias`, `embed.positions`, `tower.norm.weight` and
-/// its bias (after the layers), `projector.norm.weight` if the projector has a norm, and `projector.weight`.
+/// its bias (after the layers), `projector.norm.weight` and `projector.weight`, or for joined patches
+/// `projector.up.weight` and `projector.down.weight`. Layers of the kind `tapped` have a projector of their own, whose rows
+/// are added to outputs of the text model's first layers: `layers.{i}.tap.…`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TowerSchema {
-    /// The pixels of a side of the image.
-    pub image: Field,
+    /// The pixels of a side of the image; without it, images have any size.
+    pub image: Option<Field>,
     /// The pixels of a side of a patch. Pixels beyond the last whole patch are not read.
     pub patch: Field,
     /// The numbers of patches of a side that are described; none for all.
@@ -21,15 +24,39 @@ pub struct TowerSchema {
     pub sides: Vec<usize>,
     /// The values of a pixel.
     pub channels: Field,
+    /// The number of equal frames that an image is read as; 1 without it.
+    pub frames: Option<Field>,
     /// How pictures are resized, if the model's files do not say it.
     #[serde(default)]
     pub filter: PictureFilter,
     /// How a picture becomes several images, if it does.
     pub tiles: Option<TilesSchema>,
+    /// What patches know of their positions.
+    #[serde(default)]
+    pub positions: PatchPositions,
+    /// Whether there is a norm after the layers.
+    #[serde(default = "yes")]
+    pub norm: bool,
     /// How cells become rows.
     pub projector: ProjectorSchema,
     /// The tokens that stand for an image in a prompt.
     pub prompt: ImagePromptSchema,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a row of the table of learned positions stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchPositions {
+    /// A patch.
+    #[default]
+    Learned,
+    /// A point of a square grid that covers the image. That of a patch lies between four of them, and its row is their sum
+    /// with weights that are linear in both directions.
+    Interpolated,
 }
 
 /// A filter that makes pixels of a resized picture of those around them.
@@ -51,8 +78,7 @@ pub struct TilesSchema {
     pub edge: Field,
 }
 
-/// How cells of neighbouring patches become rows of the text model: joined, perhaps normalized by a root-mean-square norm,
-/// and projected.
+/// How cells of neighbouring patches become rows of the text model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProjectorSchema {
@@ -64,6 +90,9 @@ pub struct ProjectorSchema {
     pub cell: Field,
     /// The hidden size of the text model.
     pub width: Field,
+    /// What the norm computes.
+    #[serde(default)]
+    pub norm: NormKind,
     /// The epsilon of the norm, if there is one.
     pub epsilon: Option<Field>,
 }
@@ -72,21 +101,35 @@ pub struct ProjectorSchema {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CellRule {
-    /// Their mean.
+    /// Their mean is normalized and projected.
     Mean,
-    /// Their values one after another, row of patches after row (pixel shuffle: Shi et al. 2016, arXiv 1609.05158).
+    /// Their norms follow one another in a row, which is projected, activated by GELU, and projected again.
+    Joined,
+    /// Their values follow one another in a row, row of patches after row, which is projected (pixel shuffle: Shi et al.
+    /// 2016, arXiv 1609.05158).
     Concat,
+}
+
+/// The number of first layers of a text model to whose outputs further rows of images are added: one for each tapped layer
+/// of the tower.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageLayers {
+    /// The path of the list of tapped layers in `config.json`.
+    pub listed: String,
+    /// The number in a GGUF.
+    pub count: Field,
 }
 
 /// The tokens that stand for an image in a prompt. A GGUF does not state them: the tokenizer has them by their texts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImagePromptSchema {
-    /// The token before the image.
+    /// The token before the image, if the template does not write it.
     pub begin: Option<Field>,
     /// The token in place of each row.
     pub row: Field,
-    /// The token behind the image.
+    /// The token behind the image, if the template does not write it.
     pub end: Option<Field>,
     /// Whether the rows of an image attend to each other both ways.
     #[serde(default)]

@@ -271,8 +271,18 @@ impl Assembly<'_> {
     }
 
     pub(super) fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
-        let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
         let op = Op::Rope { pairing: rope.pairing, factor: rope.factor };
-        Ok(self.graph.same(name, op, &[x, frequencies]))
+        match (self.axes, &rope.axes) {
+            (Some(positions), Some(axes)) => {
+                let weight = format!("{}.axes", rope.weight);
+                let frequencies = self.weight(&weight, &[rope.rotated / 2 * axes.count()])?;
+                Ok(self.graph.same(name, op, &[x, frequencies, positions]))
+            }
+            // The positions of a text are equal along all axes.
+            (None, _) | (_, None) => {
+                let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
+                Ok(self.graph.same(name, op, &[x, frequencies]))
+            }
+        }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn assistant_graph(
 }
 
 /// The name of the output of the first graph.
-pub const TOWER_HIDDEN: &str = "tower.norm";
+pub const TOWER_HIDDEN: &str = "tower.hidden";
 
 /// The name of the output of the second graph.
 pub const TOWER_ROWS: &str = "projector";
@@ -136,8 +136,8 @@ pub(crate) fn tower_graph(facts: &Facts, weights: &dyn WeightTypes, part: TowerP
             let rows = assembly.patch_rows(tower)?;
             assembly.layers_and_output(rows, OutputKind::Hidden)
         }
-        TowerPart::Cells => {
-            let out = assembly.cell_rows(&tower.projector)?;
+        TowerPart::Cells | TowerPart::Tap(_) => {
+            let out = assembly.projected_cells(tower, part)?;
             assembly.finish(out)
         }
     }
@@ -224,6 +224,10 @@ struct Assembly<'a> {
     hidden_rows: bool,
     /// The input of adapters, if there are some.
     adapters: Option<ValueId>,
+    /// The input of positions along several axes, if rotations read it.
+    axes: Option<ValueId>,
+    /// The inputs of rows that are added to the outputs of the first layers.
+    added: Vec<ValueId>,
     /// The linear parts that adapters change.
     adapted: BTreeSet<String>,
 }
@@ -242,6 +246,8 @@ impl<'a> Assembly<'a> {
             first_rows: None,
             hidden_rows: options.hidden_rows,
             adapters: None,
+            axes: None,
+            added: Vec::new(),
             adapted: BTreeSet::new(),
         }
     }
@@ -254,6 +260,9 @@ impl<'a> Assembly<'a> {
             None => {
                 for (index, layer) in self.facts.layers.iter().enumerate() {
                     x = self.layer(index, layer, x)?;
+                    if let Some(added) = self.added.get(index) {
+                        x = self.graph.same(&format!("layers.{index}.with_image"), Op::Add, &[x, *added]);
+                    }
                 }
             }
         }
@@ -365,7 +374,19 @@ impl Assembly<'_> {
         x: ValueId,
         norm: NormFacts,
     ) -> Result<ValueId> {
-        let (width, epsilon) = (self.facts.sizes.width, norm.epsilon);
+        self.norm_of(name, [weight, bias], x, norm, self.facts.sizes.width)
+    }
+
+    /// The norm of rows of `width` numbers.
+    fn norm_of(
+        &mut self,
+        name: &str,
+        [weight, bias]: [&str; 2],
+        x: ValueId,
+        norm: NormFacts,
+        width: usize,
+    ) -> Result<ValueId> {
+        let epsilon = norm.epsilon;
         match norm.kind {
             NormKind::Rms if norm.weight => self.rms_norm(name, weight, x, width, epsilon),
             NormKind::Rms => Ok(self.graph.same(name, Op::Norm { epsilon }, &[x])),
@@ -392,6 +413,14 @@ impl Assembly<'_> {
         let rows = self.embed("embed.tokens")?;
         self.embedded = None;
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
+        let ropes = self.facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
+        if let Some(axes) = ropes.into_iter().find_map(|rope| rope.axes) {
+            self.axes = Some(self.graph.input(InputSpec::AXES, &[axes.count()], DType::F32));
+        }
+        for layer in 0..self.facts.image_layers {
+            let name = format!("{}{layer}", InputSpec::ADDED);
+            self.added.push(self.graph.input(&name, &[width], DType::F32));
+        }
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
     }
 

@@ -339,7 +339,7 @@ fn a_tensor_is_judged_when_it_is_used() {
     let copy = Copy::of(&committed("gemma3_vision"), "judged");
     let path = copy.0.join("model.safetensors");
     for (dtype, shape, size, words) in [
-        ("BF16", &[8, 3, 1, 7, 7][..], 8 * 3 * 7 * 7 * 2, "has 5 dimensions; 1 to 4 are supported"),
+        ("BF16", &[8, 3, 1, 1, 7, 7][..], 8 * 3 * 7 * 7 * 2, "has 6 dimensions; 1 to 5 are supported"),
         ("F64", &[32], 32 * 8, "stored as 'F64', which girih does not read"),
         ("BOOL", &[32], 32, "stored as 'BOOL', which girih does not read"),
         ("F8_E4M3", &[32], 32, "stored as 'F8_E4M3', which girih does not read"),

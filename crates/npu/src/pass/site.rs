@@ -131,10 +131,13 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a norm of values of more than three dimensions"),
         },
-        AppliedOp::Rope { pairing: _, factor: Some(_), x: _, frequencies: _ } => {
+        AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => {
+            no_program("a rotation by positions that the step brings")
+        }
+        AppliedOp::Rope { pairing: _, factor: Some(_), x: _, frequencies: _, positions: None } => {
             no_program("a rotation with a factor")
         }
-        AppliedOp::Rope { pairing, factor: None, x, frequencies } => match *inner(x) {
+        AppliedOp::Rope { pairing, factor: None, x, frequencies, positions: None } => match *inner(x) {
             [_, size] if 2 * graph.value(frequencies).shape.columns() == size => {
                 program(ArrayOp::Rope { pairing, size }, vec![Rows(x), CosSin(frequencies)])
             }
