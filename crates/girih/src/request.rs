@@ -158,7 +158,7 @@ impl Request {
     ///
     /// let model = Model::open("models/gemma-3-4b-it")?;
     /// let format = model.image_format()?;
-    /// let grey = ImagePatches::new(vec![0.0; format.patches() * format.patch_values()]);
+    /// let grey = ImagePatches::new(vec![0.0; format.max_patches * format.patch_values]);
     /// let session = model.plan(RunOptions { images: true, ..RunOptions::default() })?.start(|_| {})?;
     /// let parts = serde_json::json!([{ "type": "image" }, { "type": "text", "text": "What is this?" }]);
     /// let mut chat = Conversation::new();
