@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use girih_engine::Tower;
+use girih_engine::{Tower, TowerInputs};
 use girih_graph::backend::{Block, Input, NodeTime, Range32, Unwatched};
 use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
-use girih_model::arch::TowerFacts;
+use girih_model::{ImageInputs, TowerFiles};
 use girih_tensor::{Random, Shape};
 use serde::Serialize;
 
@@ -172,18 +172,31 @@ pub fn profile(
     Ok([prefill, decode])
 }
 
-/// Runs an image of random pixels. Returns the profile of the tower; its tokens are the rows of the image.
+/// Runs an image of random pixels: the only size, or the largest square. Returns the profile of the tower; its tokens are
+/// the rows of the image.
 ///
 /// # Errors
 /// When the tower fails.
-pub fn profile_image(tower: &mut Tower, facts: &TowerFacts, seed: u64) -> Result<Profile> {
-    let patches = Random(seed).numbers(facts.patches() * facts.patch_values());
-    let [mut of_patches, mut of_cells] = [Profile::default(), Profile::default()];
+pub fn profile_image(tower: &mut Tower, files: &TowerFiles, seed: u64) -> Result<Profile> {
+    let facts = &files.tower;
+    let grid = facts.largest_square();
+    let patches = Random(seed).numbers(grid.patches() * facts.patch_values());
+    let ImageInputs { positions, position_rows, axes } = files.inputs(grid)?;
+    let inputs = TowerInputs {
+        patches: &patches,
+        positions: &positions,
+        position_rows: &position_rows,
+        axes: &axes,
+    };
+    let rows = facts.rows(grid);
+    // The programs of patches, of cells, and of each tap.
+    let mut programs = vec![Profile::default(); 2 + facts.taps.len()];
+    let watches = programs.iter_mut().map(|profile| profile as &mut dyn Watch).collect();
     let begun = Instant::now();
-    tower.rows_of(&patches, &facts.positions(), [&mut of_patches, &mut of_cells])?;
+    tower.rows_of(inputs, [grid.patches(), rows], watches)?;
     let wall_seconds = begun.elapsed().as_secs_f64();
-    let rows = of_patches.rows.into_iter().chain(of_cells.rows).collect();
-    Ok(Profile { rows, steps: 1, tokens: facts.rows() as u64, wall_seconds, known: HashMap::new() })
+    let all = programs.into_iter().flat_map(|profile| profile.rows).collect();
+    Ok(Profile { rows: all, steps: 1, tokens: rows as u64, wall_seconds, known: HashMap::new() })
 }
 
 /// A sequence of given tokens that a runner runs step by step.

@@ -80,13 +80,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// The profile of the image tower.
 fn of_image(args: &Args, model: &Model) -> Result<Vec<(&'static str, Profile)>> {
     let plan = TowerPlan::new(model, &loading::options(&args.device)?)?;
-    let facts = plan.facts().clone();
+    let files = model.tower_files()?;
     let (bar, watch) = loading::watch(args.device.show.show());
     let mut tower = plan.load(watch)?;
     bar.finish_and_clear();
     // A first run, not counted, touches all memory.
-    profile_image(&mut tower, &facts, SEED)?;
-    Ok(vec![("image", profile_image(&mut tower, &facts, SEED)?)])
+    profile_image(&mut tower, files, SEED)?;
+    Ok(vec![("image", profile_image(&mut tower, files, SEED)?)])
 }
 
 /// The profiles of prefill and decode, without those that have no steps.

@@ -45,16 +45,28 @@ fn rows(case: &Case, input: usize) -> &[f32] {
 
 /// The cosines and sines of a row's angles, and the row: what the op's rotations are. An angle is rounded to `f32`, as
 /// the definition says.
-fn rotations(case: &Case, frequencies: &[f32], factor: Option<f32>) -> Vec<[Vec<f32>; 2]> {
+fn rotations(
+    case: &Case,
+    (frequencies, factor): (&[f32], Option<f32>),
+    axes: Option<usize>,
+) -> Vec<[Vec<f32>; 2]> {
     let factor = f64::from(factor.unwrap_or(1.0));
-    let positions = case.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
-    let of_row = |position: u32| {
-        let angles = frequencies.iter().map(|frequency| f64::from(position as f32 * frequency) % TAU);
+    let own = case.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
+    let positions: Vec<Vec<f32>> = match axes {
+        None => own.map(|position| vec![position as f32]).collect(),
+        Some(axes) => rows(case, 1).chunks(axes).map(<[f32]>::to_vec).collect(),
+    };
+    let of_row = |positions: &Vec<f32>| {
+        let angles = frequencies.chunks(positions.len()).map(|frequencies| {
+            let products =
+                positions.iter().zip(frequencies).map(|(position, frequency)| position * frequency);
+            f64::from(products.reduce(|sum, product| sum + product).unwrap_or(0.0)) % TAU
+        });
         let (sines, cosines) =
             angles.map(|angle| ((factor * angle.sin()) as f32, (factor * angle.cos()) as f32)).unzip();
         [cosines, sines]
     };
-    positions.map(of_row).collect()
+    positions.iter().map(of_row).collect()
 }
 
 /// The result of the case's op by its kernel, row by row.
@@ -91,8 +103,10 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             let (weight, bias) = (operand(weight.is_some(), 0), operand(bias.is_some(), 1));
             run(x, &mut |x, y| table.run(LayerNorm { x, weight, bias, epsilon, y }));
         }),
-        AppliedOp::Rope { pairing, factor, x: _, frequencies: _ } => {
-            for (x, [cosines, sines]) in x.chunks(stride).zip(rotations(case, &ids[0], factor)) {
+        AppliedOp::Rope { pairing, factor, x: _, frequencies: _, positions } => {
+            let axes = positions.map(|_| case.graph.value(node.inputs[2]).shape.columns());
+            let turns = rotations(case, (&ids[0], factor), axes);
+            for (x, [cosines, sines]) in x.chunks(stride).zip(turns) {
                 let (cosines, sines) = (memory.place(&cosines), memory.place(&sines));
                 let rotation = Rotation { cosines: &cosines, sines: &sines };
                 run(x, &mut |x, y| table.run(Rotate { x, rotation, pairing, size: width, y }));

@@ -134,6 +134,7 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
         }
         OperandKind::Rows if spec.name == "ssm_scan" && index == 1 => "by_head".to_owned(),
         OperandKind::Rows if spec.name == "select_keys" && index == 1 => "by_head".to_owned(),
+        OperandKind::Rows if spec.name == "rope" && index == 2 => "by_head".to_owned(),
         OperandKind::Rows if spec.name == "attend_latent" && index == 2 => "selected".to_owned(),
         OperandKind::Carried if spec.name == "ssm_scan" => "matrix".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),

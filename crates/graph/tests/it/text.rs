@@ -62,7 +62,7 @@ fn malformed_texts_are_refused_by_line() {
         ("tokens: [rows 8] i32", "tokens: [rows 8] i33", 4, "'i33' is not a storage format"),
         ("tokens: [rows 8] i32", "tokens: [rows 8] i32 in full", 4, "is not a storage format"),
         ("tokens: [rows 8] i32", "tokens: [] i32", 4, "not a list of extents"),
-        ("tokens: [rows 8] i32", "tokens: [rows 1, 1, 1, 1, 1] i32", 4, "5 dimensions"),
+        ("tokens: [rows 8] i32", "tokens: [rows 1, 1, 1, 1, 1, 1] i32", 4, "6 dimensions"),
         ("embed.table: [16, 32]", "tokens: [16, 32]", 5, "'tokens' is declared twice"),
         ("embed tokens, embed.table", "embed tokens, embed.tabel", 6, "'embed.tabel' is not declared"),
         ("embed tokens, embed.table", "embed", 6, "is not a node"),

@@ -12,8 +12,8 @@ use super::facts::{
 use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
-    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema, SpanSchema,
-    StatedValue, TemperatureSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, PatchPositions,
+    ResidualSchema, SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -658,7 +658,9 @@ impl Fill<'_> {
         let embed = &self.arch.embed;
         let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
         let positions = table(embed.positions, "embed.positions")?;
-        if let Some(rows) = positions.filter(|rows| *rows != sizes.context) {
+        let interpolated =
+            self.arch.tower.as_ref().is_some_and(|tower| tower.positions == PatchPositions::Interpolated);
+        if let Some(rows) = positions.filter(|rows| *rows != sizes.context && !interpolated) {
             let (key, context) = (self.config.key(&self.arch.sizes.context), sizes.context);
             return Err(Error::new(format!(
                 "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"

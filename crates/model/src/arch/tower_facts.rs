@@ -107,6 +107,12 @@ impl TowerFacts {
         Some(ImageGrid { down: side, across: side })
     }
 
+    /// The patches of the only size of images, or of the largest square.
+    pub fn largest_square(&self) -> ImageGrid {
+        let side = MAX_PATCHES.isqrt() / self.projector.cell * self.projector.cell;
+        self.only_grid().unwrap_or(ImageGrid { down: side, across: side })
+    }
+
     /// The largest number of patches of an image.
     pub fn max_patches(&self) -> usize {
         self.only_grid().map_or(MAX_PATCHES, ImageGrid::patches)
