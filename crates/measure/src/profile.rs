@@ -182,12 +182,8 @@ pub fn profile_image(tower: &mut Tower, files: &TowerFiles, seed: u64) -> Result
     let grid = facts.largest_square();
     let patches = Random(seed).numbers(grid.patches() * facts.patch_values());
     let ImageInputs { positions, position_rows, axes } = files.inputs(grid)?;
-    let inputs = TowerInputs {
-        patches: &patches,
-        positions: &positions,
-        position_rows: &position_rows,
-        axes: &axes,
-    };
+    let inputs =
+        TowerInputs { patches: &patches, positions: &positions, position_rows: &position_rows, axes: &axes };
     let rows = facts.rows(grid);
     // The programs of patches, of cells, and of each tap.
     let mut programs = vec![Profile::default(); 2 + facts.taps.len()];
