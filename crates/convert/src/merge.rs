@@ -33,27 +33,7 @@ pub fn merge(
         return Err(Error::new(format!("tensor {}: {}", quote(name), tensor.why)));
     }
     let tensors = container.tensors();
-    for name in adapter.replaced() {
-        let is_table = model.facts.head.is_some_and(|head| head.tied)
-            && model.weights.stored("embed.table").is_some_and(|(table, _)| table == name);
-        let why = match tensors.get(name) {
-            None => "which the model does not have",
-            Some(_) if is_table => "which is also the model's head; PEFT would change one of the two",
-            Some(_) => continue,
-        };
-        return Err(Error::with_kind(
-            ErrorKind::Refused,
-            format!("the adapter replaces {} ('modules_to_save'), {why}", quote(name)),
-        ));
-    }
-    for name in changes.keys().copied().chain(adapter.replaced()) {
-        let dtype = tensors[name].dtype;
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
-            let sentence =
-                format!("tensor {} is stored as {dtype}; merge the model's float weights", quote(name));
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
-        }
-    }
+    check_changed(model, adapter, &changes)?;
     let new = |(name, info): (&String, &TensorInfo)| NewTensor {
         name: name.clone(),
         dtype: info.dtype,
@@ -99,6 +79,37 @@ pub fn merge(
     adapter.check_unchanged()?;
     new_folder::finish(model, out, writer)?;
     Ok(report)
+}
+
+/// Checks that what the adapter changes can be written.
+fn check_changed(
+    model: &ModelFiles,
+    adapter: &AdapterFiles,
+    changes: &BTreeMap<&str, TensorChange<'_>>,
+) -> Result<()> {
+    let tensors = model.weights.container().tensors();
+    for name in adapter.replaced() {
+        let is_table = model.facts.head.is_some_and(|head| head.tied)
+            && model.weights.stored("embed.table").is_some_and(|(table, _)| table == name);
+        let why = match tensors.get(name) {
+            None => "which the model does not have",
+            Some(_) if is_table => "which is also the model's head; PEFT would change one of the two",
+            Some(_) => continue,
+        };
+        return Err(Error::with_kind(
+            ErrorKind::Refused,
+            format!("the adapter replaces {} ('modules_to_save'), {why}", quote(name)),
+        ));
+    }
+    for name in changes.keys().copied().chain(adapter.replaced()) {
+        let dtype = tensors[name].dtype;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            let sentence =
+                format!("tensor {} is stored as {dtype}; merge the model's float weights", quote(name));
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+    }
+    Ok(())
 }
 
 /// The bytes of a tensor with what an adapter adds.
