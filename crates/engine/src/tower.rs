@@ -1,6 +1,6 @@
 //! Image towers: the patches of an image become rows of a text model.
 
-use girih_graph::backend::{Range32, Unwatched};
+use girih_graph::backend::{NodeTime, Range32, Unwatched};
 use girih_graph::{OutputKind, Outputs, Runner, Sequence, Step, Watch};
 use girih_tensor::Shape;
 
@@ -48,6 +48,14 @@ impl Watch for TapWatch<'_> {
         if self.inner.wants(name) {
             self.inner.value(name, shape, data);
         }
+    }
+
+    fn clocks(&self) -> bool {
+        self.inner.clocks()
+    }
+
+    fn took(&mut self, time: &NodeTime<'_>) {
+        self.inner.took(time);
     }
 }
 
