@@ -3,7 +3,7 @@
 //!
 //! Bodies with images may be larger than others. What is beyond [`MAX_TEXT_BYTES`] comes from a room of its own, so
 //! that requests with images keep no others out, and takes it three times: a body is copied while it is read
-//! ([`crate::json_body`], which also checks that only the images are so large).
+//! (`json_body`, which also checks that only the images are so large).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const MAX_JSON_VALUES: usize = 1_000_000;
 /// The maximum bytes of a body without its images.
 pub const MAX_TEXT_BYTES: usize = 4_000_000;
 
-/// The default of [`BodyLimits::image_bytes`].
+/// The default of `BodyLimits::image_bytes`.
 pub const MAX_IMAGE_BODY_BYTES: usize = 64_000_000;
 
 /// What the parts of bodies beyond [`MAX_TEXT_BYTES`] may take in memory together, or three times the maximum if that
