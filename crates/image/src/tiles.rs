@@ -88,7 +88,7 @@ fn scaled([width, height]: [u32; 2], edge: u32) -> [u32; 2] {
 /// The width and height in whole tiles, of which the longer side decides.
 fn filled([width, height]: [u32; 2], side: u32) -> [u32; 2] {
     let ratio = f64::from(width) / f64::from(height);
-    // Nothing of a picture is less than one tile: that processor refuses to resize to 0 pixels.
+    // A side is at least one tile: that processor refuses to resize to 0 pixels.
     let whole = |pixels: u32| pixels.div_ceil(side).max(1) * side;
     match width >= height {
         true => [whole(width), whole((f64::from(whole(width)) / ratio) as u32)],

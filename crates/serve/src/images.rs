@@ -114,11 +114,15 @@ fn parts(content: &Value) -> usize {
 
 /// Whether one of these prompts has images that are not taken out yet.
 pub fn has_images(prompts: &[Prompt]) -> bool {
-    let conversations = prompts.iter().filter_map(|prompt| match prompt {
-        Prompt::Conversation(conversation) => Some(&conversation.messages),
-        Prompt::Text(_) | Prompt::Tokens(_) => None,
-    });
-    let contents = conversations.flatten().filter_map(|message| message.get("content")?.as_array());
+    prompts.iter().any(|prompt| match prompt {
+        Prompt::Conversation(conversation) => messages_have_images(&conversation.messages),
+        Prompt::Text(_) | Prompt::Tokens(_) => false,
+    })
+}
+
+/// Whether messages have images.
+pub fn messages_have_images(messages: &[Value]) -> bool {
+    let contents = messages.iter().filter_map(|message| message.get("content")?.as_array());
     contents.flatten().any(|part| part.get(DATA).or(part.get(URL)).is_some())
 }
 

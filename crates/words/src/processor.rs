@@ -1,7 +1,7 @@
 //! Opens a model's tokenizer, special tokens and chat template together.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use girih_file::{Container, ContainerKind, Metadata};
@@ -23,6 +23,8 @@ pub struct TextProcessor {
     pub template: Option<ChatTemplate>,
     /// The texts of special tokens, which are marked in a user's text.
     pub special: SpecialTokens,
+    /// Whether the template knows texts only as parts, without tools and with them; found out when it is first needed.
+    wants_parts: [OnceLock<bool>; 2],
 }
 
 impl TextProcessor {
@@ -62,7 +64,8 @@ impl TextProcessor {
     pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
-        TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
+        let special = SpecialTokens::new(&spellings);
+        TextProcessor { special, tokenizer: Arc::new(tokenizer), template, wants_parts: Default::default() }
     }
 
     /// The same tokenizer with another chat template. The variables of the named tokens stay.
@@ -70,7 +73,8 @@ impl TextProcessor {
     pub fn with_template(mut self, source: &str) -> TextProcessor {
         let own = self.template.take().map(|template| template.variables);
         let variables = own.unwrap_or_else(|| token_variables(&self.tokenizer));
-        TextProcessor { template: Some(ChatTemplate::new(source, variables)), ..self }
+        let template = Some(ChatTemplate::new(source, variables));
+        TextProcessor { template, wants_parts: Default::default(), ..self }
     }
 
     /// Applies the model's chat template to a conversation, at the current time (UTC); returns
@@ -93,31 +97,25 @@ impl TextProcessor {
             has_typed_texts: false,
             unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
         };
-        let plain = renderer.render(&request);
-        let is_lost = plain.as_ref().map_or(true, |spans| lacks_text(spans, conversation));
-        if !is_lost || !request.template.contains("type") {
-            return plain;
-        }
-        // Some templates of models that read images know only lists of parts: they drop texts, or fail.
-        match renderer.render(&RenderRequest { has_typed_texts: true, ..request }) {
-            Ok(spans) if !lacks_text(&spans, conversation) => Ok(spans),
-            _ => plain,
-        }
+        let has_typed_texts = *self.wants_parts[usize::from(conversation.tools.is_some())]
+            .get_or_init(|| wants_parts(renderer, &request));
+        renderer.render(&RenderRequest { has_typed_texts, ..request })
     }
 }
 
-/// Whether a text of a message is not in a prompt. Replies with markup do not count: templates cut it.
-fn lacks_text(spans: &[TextSpan], conversation: &Conversation) -> bool {
-    let prompt: String = spans.iter().map(|span| span.text.as_str()).collect();
-    conversation.messages.iter().any(|message| {
-        let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
-        let is_whole = match message.get("role").and_then(Value::as_str) {
-            Some("user" | "system") => true,
-            Some("assistant") => !text.contains(['<', '[']),
-            _ => false,
-        };
-        is_whole && !prompt.contains(text.trim())
-    })
+/// Whether a template knows texts only as lists of parts, as some of models that read images do: it drops a message that is
+/// a text, or fails, and has the same text as a part.
+fn wants_parts(renderer: &mut Renderer, request: &RenderRequest<'_>) -> bool {
+    /// What no template has of its own.
+    const PROBE: &str = "q7zk4vx9w";
+    let conversation =
+        Conversation { tools: request.conversation.tools.clone(), ..Conversation::new().user(PROBE) };
+    let mut has_probe = |has_typed_texts| {
+        let probe = RenderRequest { conversation: &conversation, has_typed_texts, ..*request };
+        let spans = renderer.render(&probe).unwrap_or_default();
+        spans.iter().any(|span| span.text.contains(PROBE))
+    };
+    request.template.contains("type") && !has_probe(false) && has_probe(true)
 }
 
 /// The named tokens as variables of a template.
@@ -151,6 +149,8 @@ mod tests {
     fn a_template_that_knows_only_parts_gets_texts_as_parts() {
         let parts = "{% for message in messages %}{{ message.role }}: {% for part in message.content %}\
             {% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}|{% endfor %}";
+        let short = Conversation::new().system("Be brief.").user("s");
+        assert_eq!(rendered(parts, &short).unwrap(), "system: Be brief.|user: s|");
         let mut chat = Conversation::new().system("Be brief.").user("Hi <b>");
         assert_eq!(rendered(parts, &chat).unwrap(), "system: Be brief.|user: Hi <b>|");
         chat.messages[1]["content"] = serde_json::json!([{"type": "image"}, {"type": "text", "text": "Hi"}]);
@@ -158,7 +158,7 @@ mod tests {
         let mut continued = Conversation::new().user("Hi").assistant("You are");
         (continued.continues_last, continued.add_generation_prompt) = (true, false);
         assert_eq!(rendered(parts, &continued).unwrap(), "user: Hi|assistant: You are");
-        // What both ways lack is the template's choice, and an error is the first one's.
+        // What both ways lack is the template's choice.
         let users =
             "{% for message in messages if message.role == 'user' %}{{ message.content }}{% endfor %}type";
         assert_eq!(rendered(users, &Conversation::new().system("Be brief.").user("Hi")).unwrap(), "Hitype");

@@ -151,7 +151,7 @@ pub struct ImageTexts {
     pub row: String,
     /// What stands behind the rows.
     pub after: String,
-    /// The special tokens in these texts; without a list, the first two without the space around them.
+    /// The special tokens in these texts; without a list, `before` and `after`, trimmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<String>,
     /// What stands around the rows of tiles.

@@ -22,7 +22,7 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::find_model::find_model;
 use crate::generation::begin;
-use crate::images::{decoded, take_images};
+use crate::images::{decoded, messages_have_images, take_images};
 use crate::json_body::read_body;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
@@ -89,9 +89,14 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
     let model = find_model(state, Some(&body.model)).await?;
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let session = ready_session(state, &model).await?;
+    // Images are decoded, as a prompt's tokens depend on their sizes.
+    let image_turn = match messages_have_images(&conversation.messages) {
+        true => model.image_turn().await?,
+        false => None,
+    };
     let turn = model.turn().await;
     in_background(move || {
-        let _turn = turn;
+        let _turns = (turn, image_turn);
         let model = session.model();
         if let Some(thinking) = thinking {
             // Whether it has an effect is told by the reply to the same request.

@@ -18,7 +18,7 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::find_model;
-use crate::images::{decoded, take_images};
+use crate::images::{decoded, messages_have_images, take_images};
 use crate::json_body::{from_json_object, read_body};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
@@ -99,9 +99,15 @@ pub async fn tokenize(
     let body: TokenizeRequest = read_body(body, &[]).await?;
     let model = find_model(&state, body.model.as_deref()).await?;
     let session = ready_session(&state, &model).await?;
+    let messages = template_messages(body.messages.as_deref().unwrap_or_default())?;
+    // Images are decoded, as a prompt's tokens depend on their sizes.
+    let image_turn = match messages_have_images(&messages) {
+        true => model.image_turn().await?,
+        false => None,
+    };
     let turn = model.turn().await;
     in_background(move || {
-        let _turn = turn;
+        let _turns = (turn, image_turn);
         body.reply(&session).map(Json)
     })
     .await
