@@ -99,9 +99,9 @@ pub async fn tokenize(
     let body: TokenizeRequest = read_body(body, &[]).await?;
     let model = find_model(&state, body.model.as_deref()).await?;
     let session = ready_session(&state, &model).await?;
-    let messages = template_messages(body.messages.as_deref().unwrap_or_default())?;
+    let messages = body.messages.as_deref().map(template_messages).transpose()?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match messages_have_images(&messages) {
+    let image_turn = match messages.is_some_and(|messages| messages_have_images(&messages)) {
         true => model.image_turn().await?,
         false => None,
     };
