@@ -25,6 +25,11 @@ fn check(home: &Folder, arguments: &[&str], step: usize) {
         let ended = limited(mib, home, arguments);
         let stderr = String::from_utf8_lossy(&ended.stderr);
         let what = format!("{arguments:?} in {mib} MiB: {:?} {stderr}", ended.status);
+        // Where the binary just fits, the runtime aborts before `main`.
+        let begins = refused + done > 0 || ended.status.signal() != Some(6);
+        if !begins {
+            continue;
+        }
         assert!(!stderr.contains("panicked") && !stderr.contains("memory allocation of"), "{what}");
         match (ended.status.code(), ended.status.signal()) {
             (Some(0), _) => done += 1,
