@@ -4,7 +4,7 @@
 //! that a name whose address changes in between leads nowhere else.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -57,9 +57,9 @@ impl std::fmt::Debug for FetchNetwork<'_> {
 }
 
 impl FetchNetwork<'static> {
-    /// The system's lookup, and public addresses only.
+    /// The system's lookup, and public addresses of other machines only.
     pub fn public() -> FetchNetwork<'static> {
-        FetchNetwork { lookup: &system_lookup, allows: is_public }
+        FetchNetwork { lookup: &system_lookup, allows: |address| is_public(address) && !is_own(address) }
     }
 }
 
@@ -225,6 +225,19 @@ fn system_lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     receiver.recv_timeout(TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
+/// Whether an address is one of this machine: packets to it come from it. A connected UDP socket sends none.
+fn is_own(address: IpAddr) -> bool {
+    let any = match address {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
+}
+
 /// Whether an address is of a machine on the public network: none of those that IANA's registries of special-purpose
 /// addresses (RFC 6890) and of multicast have. Addresses of IPv6 that stand for one of IPv4 (mapped, NAT64, 6to4, Teredo)
 /// are none.
@@ -236,7 +249,7 @@ pub fn is_public(address: IpAddr) -> bool {
 }
 
 /// The networks of IPv4 that are not public, with the bits of their prefixes.
-const SPECIAL_V4: [([u8; 4], u32); 16] = [
+const SPECIAL_V4: [([u8; 4], u32); 17] = [
     ([0, 0, 0, 0], 8),       // this network
     ([10, 0, 0, 0], 8),      // private
     ([100, 64, 0, 0], 10),   // of providers
@@ -249,6 +262,7 @@ const SPECIAL_V4: [([u8; 4], u32); 16] = [
     ([192, 52, 193, 0], 24), // AMT
     ([192, 88, 99, 0], 24),  // 6to4 relays
     ([192, 168, 0, 0], 16),  // private
+    ([192, 175, 48, 0], 24), // AS112
     ([198, 18, 0, 0], 15),   // benchmarks
     ([198, 51, 100, 0], 24), // documentation
     ([203, 0, 113, 0], 24),  // documentation
@@ -256,11 +270,12 @@ const SPECIAL_V4: [([u8; 4], u32); 16] = [
 ];
 
 /// The networks of IPv6 within 2000::/3, the only public one, that are not public.
-const SPECIAL_V6: [([u16; 3], u32); 4] = [
-    ([0x2001, 0, 0], 23),     // protocols, Teredo
-    ([0x2001, 0xdb8, 0], 32), // documentation
-    ([0x2002, 0, 0], 16),     // 6to4
-    ([0x3fff, 0, 0], 20),     // documentation
+const SPECIAL_V6: [([u16; 3], u32); 5] = [
+    ([0x2001, 0, 0], 23),         // protocols, Teredo
+    ([0x2001, 0xdb8, 0], 32),     // documentation
+    ([0x2002, 0, 0], 16),         // 6to4
+    ([0x2620, 0x4f, 0x8000], 48), // AS112
+    ([0x3fff, 0, 0], 20),         // documentation
 ];
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
@@ -283,6 +298,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_machine_is_known() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
+        assert!(!is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
+    }
 
     #[test]
     fn only_public_addresses_are_public() {
@@ -311,6 +332,7 @@ mod tests {
             "192.0.2.1",
             "192.88.99.1",
             "192.168.1.1",
+            "192.175.48.1",
             "198.19.0.1",
             "198.51.100.1",
             "203.0.113.1",
@@ -329,6 +351,7 @@ mod tests {
             "2001::1",
             "2001:db8::1",
             "2002:7f00:1::1",
+            "2620:4f:8000::1",
             "3fff::1",
             "5f00::1",
             "fc00::1",

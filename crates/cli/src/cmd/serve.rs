@@ -16,6 +16,7 @@ use girih::tools::FreeMemory;
 use girih::{Conversation, RunOptions};
 use girih_file::quote;
 use girih_graph::description::byte_count;
+use girih_serve::body_limits::MAX_TEXT_BYTES;
 use girih_serve::listener::ListenerLimits;
 use girih_serve::{ImageFetcher, ModelChanger, ModelFolder, ServeOptions, ServedModel, Server};
 use rustix::io::Errno;
@@ -133,9 +134,16 @@ pub struct Args {
 
 impl Args {
     /// The maximum bytes of a body with images.
-    fn image_body_bytes(&self) -> usize {
+    fn image_body_bytes(&self) -> Result<usize> {
+        if self.max_image_body < MAX_TEXT_BYTES as u64 {
+            return Err(Error::call(format!(
+                "--max-image-body is {} bytes, less than the {MAX_TEXT_BYTES} of requests without images; raise it, or use \
+                 --no-images",
+                self.max_image_body
+            )));
+        }
         let bytes = if self.no_images { 0 } else { self.max_image_body };
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 }
 
@@ -171,7 +179,7 @@ pub fn run(
         unload_idle: args.unload_idle.map(Duration::from_secs),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
-        image_body_bytes: args.image_body_bytes(),
+        image_body_bytes: args.image_body_bytes()?,
         folder: folder.clone().map(|folder| folder as Arc<dyn ModelFolder>),
         model_changer: store.map(|store| Arc::new(store) as Arc<dyn ModelChanger>),
         adapter_folder: args.allow_adapters.clone(),

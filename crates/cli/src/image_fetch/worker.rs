@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +23,12 @@ pub const WORKER_COMMAND: &str = "fetch-worker";
 
 /// The maximum number of fetches at once.
 const MAX_FETCHES: usize = 16;
+
+/// The maximum bytes of a file: as many as a decoder takes.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// The maximum time of a fetch.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// The bytes of a file in one line: in base64, they leave room for the rest of it.
 const PIECE_BYTES: usize = 45 << 10;
@@ -47,7 +54,8 @@ pub fn worker_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// When the path of this program is unknown.
 pub fn command() -> io::Result<Command> {
     let mut command = Command::new(loading::own_program()?);
-    command.arg(WORKER_COMMAND);
+    // Keys and tokens in variables are none of its business.
+    command.arg(WORKER_COMMAND).env_clear();
     Ok(command)
 }
 
@@ -91,8 +99,10 @@ impl<W: Write + Send + 'static> FetchWorker<W> {
         self.running.fetch_add(1, Ordering::AcqRel);
         let worker = Arc::clone(self);
         let started = thread::Builder::new().spawn(move || {
-            worker.tell_end(number, worker.fetched(number, &task));
+            let fetched = catch_unwind(AssertUnwindSafe(|| worker.fetched(number, &task)));
             worker.running.fetch_sub(1, Ordering::AcqRel);
+            let fault = |_| Err(Error::new("the process that fetches images met a fault"));
+            worker.tell_end(number, fetched.unwrap_or_else(fault));
         });
         started.map(|_| ()).map_err(|error| {
             self.running.fetch_sub(1, Ordering::AcqRel);
@@ -102,7 +112,9 @@ impl<W: Write + Send + 'static> FetchWorker<W> {
 
     /// Fetches a file and tells its bytes.
     fn fetched(&self, number: u64, task: &FetchTask) -> Result<()> {
-        let limits = FetchLimits { bytes: task.max_bytes, time: Duration::from_millis(task.milliseconds) };
+        // The server, which decodes images of strangers, is not trusted with more.
+        let time = Duration::from_millis(task.milliseconds).min(MAX_TIME);
+        let limits = FetchLimits { bytes: task.max_bytes.min(MAX_BYTES), time };
         let bytes = fetch(&task.url, limits, self.network)?;
         for piece in bytes.chunks(PIECE_BYTES) {
             self.tell(&FetchReport { number, progress: Some(STANDARD.encode(piece)), end: None });
