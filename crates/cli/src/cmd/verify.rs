@@ -21,7 +21,6 @@ use super::verify_source;
 use crate::adapter_args::AdapterArgs;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
-use crate::images;
 use crate::loading;
 use crate::output::{counted, print_json};
 use crate::progress::{Bar, Unit};
@@ -138,8 +137,7 @@ impl GoldenRun {
         let golden = Golden::read(golden, against.precision(), &sizes(&model));
         let golden = golden.map_err(|error| {
             // Why images cannot be read.
-            let may = model.files().may_have_tower() && images::has_tower(&model);
-            let tower = may.then(|| model.tower_files().err()).flatten();
+            let tower = model.files().may_have_tower().then(|| model.tower_files().err()).flatten();
             let tower = tower.map_or_else(String::new, |tower| format!("; the image tower: {tower}"));
             Error::call(format!("{error}{tower}"))
         })?;
