@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::staged::StagedBackend;
-use girih_graph::stages::{Stages, layer_count};
+use girih_graph::stages::{GraphStages, layer_count};
 use girih_graph::{Error, ErrorKind, Graph, Result};
 
 use crate::backends::backend;
@@ -61,7 +61,7 @@ fn most_layers(device: &dyn AnyBackend, graph: &Graph, blocks: &[u32]) -> Result
     }
     let mut last_error = None;
     for cut in 1..layers {
-        match Stages::of(graph, cut).and_then(|stages| fits(&stages.last)) {
+        match GraphStages::of(graph, cut).and_then(|stages| fits(&stages.last)) {
             Ok(()) => return Ok(layers - cut),
             Err(error) => last_error = Some(error),
         }

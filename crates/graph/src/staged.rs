@@ -13,7 +13,7 @@ use crate::numerics::Numerics;
 use crate::output::Output;
 use crate::range_fault::RangeFault;
 use crate::runner::{Phases, Runner};
-use crate::stages::{CrossingValue, Stages, layer_count};
+use crate::stages::{CrossingValue, GraphStages, layer_count};
 use crate::value::{Extent, GroupId};
 
 /// Two backends and the layer before which graphs are cut. Both compile one program for a model, that of its largest step.
@@ -30,8 +30,8 @@ impl StagedBackend {
     }
 
     /// What `of` says of the stages of a graph; `otherwise` if it cannot be cut, which [`AnyBackend::refuses`] reports.
-    fn stages<T>(&self, graph: &Graph, otherwise: T, of: impl FnOnce(&Stages) -> T) -> T {
-        Stages::of(graph, self.layer).map_or(otherwise, |stages| of(&stages))
+    fn stages<T>(&self, graph: &Graph, otherwise: T, of: impl FnOnce(&GraphStages) -> T) -> T {
+        GraphStages::of(graph, self.layer).map_or(otherwise, |stages| of(&stages))
     }
 }
 
@@ -57,7 +57,7 @@ impl AnyBackend for StagedBackend {
     }
 
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        match Stages::of(graph, self.layer) {
+        match GraphStages::of(graph, self.layer) {
             Ok(stages) => {
                 let first = self.first.refuses(&stages.first);
                 first.into_iter().chain(self.last.refuses(&stages.last)).collect()
@@ -109,7 +109,8 @@ impl AnyBackend for StagedBackend {
         let StagedBackend { first, last, layer } = *self;
         let largest = build(max_key)?;
         let (inputs, groups) = (InputSpec::of(&largest), largest.groups.clone());
-        let Stages { first: first_graph, last: last_graph, crossing } = Stages::of(&largest, layer)?;
+        let GraphStages { first: first_graph, last: last_graph, crossing } =
+            GraphStages::of(&largest, layer)?;
         let first = first.load(source, first_graph.key, blocks, &only(&first_graph))?;
         let last = last.load(source, last_graph.key, blocks, &only(&last_graph))?;
         let places = |runner: &dyn Runner| -> Result<Vec<InputPlace>> {
@@ -128,7 +129,7 @@ fn only(graph: &Graph) -> impl Fn(Key) -> Result<Graph> + '_ {
 }
 
 /// The bytes of the values that cross, at the graph's key.
-fn crossing_bytes(stages: &Stages) -> u64 {
+fn crossing_bytes(stages: &GraphStages) -> u64 {
     let row = (stages.width() as u64).saturating_mul(size_of::<f32>() as u64);
     row.saturating_mul(u64::from(stages.first.key.rows))
 }

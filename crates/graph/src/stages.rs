@@ -14,7 +14,7 @@ const RESULT: &str = "stage.result";
 
 /// The two stages of a graph.
 #[derive(Clone, Debug)]
-pub struct Stages {
+pub struct GraphStages {
     /// Computes the nodes before the cut. A row of its output has the crossing values of a row, one after another; all rows
     /// must be output rows.
     pub first: Graph,
@@ -48,13 +48,13 @@ pub fn layer_count(graph: &Graph) -> usize {
     graph.nodes.iter().filter_map(|node| layer_of_node(graph, node)).max().map_or(0, |last| last + 1)
 }
 
-impl Stages {
+impl GraphStages {
     /// Cuts a graph without faults before a layer.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when there is no such layer, or when a layer behind the cut reads state that
     /// one before it writes.
-    pub fn of(graph: &Graph, layer: usize) -> Result<Stages> {
+    pub fn of(graph: &Graph, layer: usize) -> Result<GraphStages> {
         let refused = |sentence: String| Error::with_kind(ErrorKind::Refused, sentence);
         let is_behind = |node: &Node| layer_of_node(graph, node).is_some_and(|own| own >= layer);
         let Some(cut) = graph.nodes.iter().position(is_behind) else {
@@ -80,7 +80,7 @@ impl Stages {
             let value = graph.value(*id);
             CrossingValue { name: value.name.clone(), width: value.shape.stride() }
         };
-        Ok(Stages {
+        Ok(GraphStages {
             first: first_stage(graph, cut, &crossing)?,
             last: part(graph, cut..graph.nodes.len(), &crossing).0,
             crossing: crossing.iter().map(width).collect(),
@@ -127,7 +127,7 @@ fn part(graph: &Graph, nodes: Range<usize>, inputs: &[ValueId]) -> (Graph, impl 
     (Graph { key: graph.key, groups: graph.groups.clone(), values, nodes }, place)
 }
 
-/// The nodes before the cut, and those that make one output of the crossing values, of which there is at least one.
+/// The nodes before the cut, and those that make one output of the crossing values. There is at least one.
 fn first_stage(graph: &Graph, cut: usize, crossing: &[ValueId]) -> Result<Graph> {
     let (mut stage, place) = part(graph, 0..cut, &[]);
     let rows = graph.key.rows as usize;

@@ -4,7 +4,7 @@ use girih_graph::backend::{Block, Input};
 use girih_graph::description::AnyBackend;
 use girih_graph::interpret::Interpreter;
 use girih_graph::staged::StagedBackend;
-use girih_graph::stages::{Stages, layer_count};
+use girih_graph::stages::{GraphStages, layer_count};
 use girih_graph::{Graph, GroupId, OutputKind, Outputs, Runner, faults};
 
 use crate::forms::{EMBEDDINGS, ENCODER, TOKENS, edited, parse};
@@ -22,7 +22,7 @@ fn staged(graph: &Graph, layer: usize) -> Box<dyn Runner> {
 
 /// What refuses a cut.
 fn refusal(graph: &Graph, layer: usize) -> String {
-    Stages::of(graph, layer).unwrap_err().to_string()
+    GraphStages::of(graph, layer).unwrap_err().to_string()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn stages_are_well_formed_and_have_all_nodes() {
         let graph = parse(text);
         let first = if text == EMBEDDINGS { 1 } else { 0 };
         for layer in first..layer_count(&graph) {
-            let Stages { first, last, crossing } = Stages::of(&graph, layer).unwrap();
+            let GraphStages { first, last, crossing } = GraphStages::of(&graph, layer).unwrap();
             assert_eq!(faults(&first), [], "{first}");
             assert_eq!(faults(&last), [], "{last}");
             // A value, two reshapes of rows and the choice of all of them.
@@ -41,7 +41,7 @@ fn stages_are_well_formed_and_have_all_nodes() {
         }
     }
     let graph = parse(TOKENS);
-    let stages = Stages::of(&graph, 1).unwrap();
+    let stages = GraphStages::of(&graph, 1).unwrap();
     assert_eq!(stages.crossing[0].name, "layers.0.out");
     assert!(stages.last.to_string().contains("input layers.0.out: [rows 8, 32] f32"), "{}", stages.last);
     assert!(stages.last.find("layers.0.keys").is_none() && stages.first.find("layers.1.keys").is_none());
@@ -82,7 +82,7 @@ fn two_stages_have_the_bits_of_the_whole() {
 fn several_values_may_cross() {
     let text = edited(TOKENS, "add layers.0.out, layers.1.o\n", "add layers.0.read, layers.1.o\n");
     let graph = parse(&text);
-    assert_eq!(Stages::of(&graph, 1).unwrap().width(), 64);
+    assert_eq!(GraphStages::of(&graph, 1).unwrap().width(), 64);
     let sequences = [TestSequence { outputs: Outputs::LastN(4), ..TestSequence::whole(8) }];
     let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
     let run = |mut runner: Box<dyn Runner>| step(runner.as_mut(), Input::Ids(&tokens), &sequences);
@@ -103,7 +103,7 @@ fn state_of_another_stage_is_refused() {
     );
     let backend = StagedBackend::new(Box::new(Interpreter), Box::new(Interpreter), 1);
     assert_eq!(backend.refuses(&graph).len(), 1);
-    assert!(Stages::of(&graph, 0).is_ok());
+    assert!(GraphStages::of(&graph, 0).is_ok());
 }
 
 #[test]
