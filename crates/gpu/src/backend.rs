@@ -122,7 +122,7 @@ impl Backend for GpuBackend {
 mod tests {
     use girih_graph::OpName;
     use girih_graph::description::AnyBackend;
-    use girih_graph::testing::{Open, Roundoff, TestedBackend, check_cases, draw};
+    use girih_graph::testing::{Open, Roundoff, TestedBackend, check_cases, draw, error_shares};
 
     use super::*;
     use crate::device_list::adapters;
@@ -148,5 +148,41 @@ mod tests {
             (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
         let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
         assert_eq!(report.faults(), [] as [&str; 0]);
+    }
+    /// The device is lost, or its memory is short, at each of 50 places from loading to the last result.
+    #[test]
+    fn a_fault_of_the_device_ends_a_run_with_one_sentence() {
+        let adapters = adapters();
+        let Some(adapter) = adapters.first() else {
+            eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
+            return;
+        };
+        let opened =
+            || Arc::new(GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels"));
+        let case = draw(OpName::Attend, 3, Roundoff::SINGLE);
+        let run = |device: &Arc<GpuDevice>| {
+            error_shares(Box::new(GpuBackend::on(Arc::clone(device), None)), &case, Roundoff::SINGLE)
+        };
+        let device = opened();
+        let before = device.checks();
+        run(&device).expect("nothing fails yet");
+        let checks = device.checks() - before;
+        assert!(checks >= 10, "a run has {checks} checks");
+        for number in 0..50 {
+            for (is_lost, part) in
+                [(true, "is lost (it was removed): load the model again"), (false, "not enough free memory")]
+            {
+                let device = opened();
+                device.plan_fault(before + number * checks / 50, is_lost);
+                let sentence = run(&device).expect_err("the driver reports the fault");
+                assert!(sentence.contains(part) && !sentence.contains('\n'), "{sentence}");
+                assert_eq!(Arc::strong_count(&device), 1, "nothing holds the device any more");
+                let next = run(&device);
+                match is_lost {
+                    true => assert!(next.is_err_and(|sentence| sentence.contains(part))),
+                    false => assert!(next.is_ok(), "the device has memory again"),
+                }
+            }
+        }
     }
 }

@@ -58,6 +58,35 @@ struct Faults {
     lost: Option<String>,
     /// The first error since the last check.
     error: Option<Error>,
+    /// What tests have the driver report.
+    #[cfg(test)]
+    planned: PlannedFault,
+}
+
+/// A fault that a test plans, to be reported by a later check.
+#[cfg(test)]
+#[derive(Debug, Default)]
+struct PlannedFault {
+    /// The checks so far.
+    checks: usize,
+    /// The number of the check that reports it, and whether the device is lost; else its memory is short.
+    fault: Option<(usize, bool)>,
+}
+
+#[cfg(test)]
+impl Faults {
+    /// Counts a check; that of the planned number finds the fault.
+    fn count(&mut self) {
+        let number = self.planned.checks;
+        self.planned.checks += 1;
+        if let Some((_, is_lost)) = self.planned.fault.take_if(|(at, _)| *at == number) {
+            if is_lost {
+                self.lost = Some("it was removed".to_owned());
+            } else {
+                self.error = Some(out_of_memory());
+            }
+        }
+    }
 }
 
 /// An open device.
@@ -95,13 +124,16 @@ impl fmt::Debug for GpuDevice {
     }
 }
 
+/// The sentence of a driver that has no memory left.
+fn out_of_memory() -> Error {
+    let sentence = "the GPU has not enough free memory: choose a smaller context or model";
+    Error::with_kind(ErrorKind::OutOfMemory, sentence)
+}
+
 /// The sentence of an error of the driver.
 fn error_of(error: wgpu::Error) -> Error {
     match error {
-        wgpu::Error::OutOfMemory { .. } => Error::with_kind(
-            ErrorKind::OutOfMemory,
-            "the GPU has not enough free memory: choose a smaller context or model",
-        ),
+        wgpu::Error::OutOfMemory { .. } => out_of_memory(),
         wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
             let first: String =
                 description.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect();
@@ -199,6 +231,18 @@ impl GpuDevice {
         locked(&self.faults).lost.is_some()
     }
 
+    /// The number of checks so far.
+    #[cfg(test)]
+    pub fn checks(&self) -> usize {
+        locked(&self.faults).planned.checks
+    }
+
+    /// Plans a fault that the check of this number reports.
+    #[cfg(test)]
+    pub fn plan_fault(&self, check: usize, is_lost: bool) {
+        locked(&self.faults).planned.fault = Some((check, is_lost));
+    }
+
     /// The bytes of the largest binding.
     pub fn binding_limit(&self) -> u64 {
         let Limits { max_storage_buffer_binding_size: binding, max_buffer_size: buffer, .. } = self.limits;
@@ -227,6 +271,8 @@ impl GpuDevice {
     /// When the driver reported an error, or the device is lost.
     pub fn check(&self) -> Result<()> {
         let mut faults = locked(&self.faults);
+        #[cfg(test)]
+        faults.count();
         if let Some(reason) = &faults.lost {
             let sentence = format!("the GPU {} is lost ({reason}): load the model again", self.product);
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));

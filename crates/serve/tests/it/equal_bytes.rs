@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use girih::{BUILT_IN, Drafts, Event, Model, PromptCache, Request, Sampling, Session, Stop};
+use girih::{BUILT_IN, Drafts, Event, Model, PromptCache, Request, RunOptions, Sampling, Session, Stop};
 use girih_serve::{ServeOptions, ServedModel, Server};
 use serde_json::{Value, json};
 
@@ -136,7 +136,9 @@ fn compare(options: ServeOptions, count: u64) {
     let source = options.models[0].source.clone();
     let model = Model::open(&source).unwrap();
     let vocabulary = model.files().facts.sizes.vocabulary;
-    let session = model.start().unwrap();
+    let backend = options.models[0].run_options.backend.clone();
+    let alone = RunOptions { backend, ..RunOptions::default() };
+    let session = model.plan(alone).unwrap().start(|_| {}).unwrap();
     let server = Server::start(options).unwrap();
     let replies = ask_all(server.address(), count, vocabulary);
     assert_eq!(replies.len() as u64, count);
@@ -215,4 +217,18 @@ fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
 #[ignore = "minutes in a release build"]
 fn ten_thousand_replies_with_a_layers_drafts_have_the_librarys_bytes() {
     compare_model("qwen3_5_mtp", &Drafts::Mtp, 10_000);
+}
+
+/// On Mesa's software GPU: the whole model, then its last two layers.
+///
+/// `cargo test --locked -p girih-serve --features girih/gpu --test it thousand_replies_of_a_gpu -- --ignored`
+#[test]
+#[ignore = "minutes, and needs the feature girih/gpu and Mesa's software Vulkan"]
+fn a_thousand_replies_of_a_gpu_have_the_librarys_bytes() {
+    let gpu = || girih::backend("gpu:llvmpipe").unwrap();
+    for backend in [gpu(), gpu().with("gpu-layers", "2").unwrap()] {
+        let mut options = batches();
+        options.models[0].run_options.backend = backend;
+        compare(options, 1_000);
+    }
 }
