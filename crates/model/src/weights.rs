@@ -184,6 +184,7 @@ impl ModelWeights {
                 }
                 continue;
             }
+            self.turn_experts(pattern, facts)?;
             let mut is_cut = false;
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let Some(cut) = part.and_then(|part| RowCut::of(part, &facts.mixer)) else { continue };
@@ -215,6 +216,21 @@ impl ModelWeights {
                     }
                 };
                 self.reorder(&name, order)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has matrices of experts read by rows whose tensors have rows.
+    fn turn_experts(&mut self, pattern: &str, facts: &Facts) -> Result<()> {
+        for (layer, of_layer) in facts.layers.iter().enumerate() {
+            let name = pattern.replace("{i}", &layer.to_string());
+            let Some(experts) = of_layer.ffn.experts() else { continue };
+            let Some(WeightEntry::OfExperts(found)) = self.entries.get(&name) else { continue };
+            let (size, width) = (experts.size, facts.sizes.width);
+            let need = if pattern.ends_with("down.weight") { [width, size] } else { [size, width] };
+            if let Some(rows) = found.by_rows(&self.container, need)? {
+                self.entries.insert(name, WeightEntry::OfExperts(rows));
             }
         }
         Ok(())

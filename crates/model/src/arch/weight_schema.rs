@@ -173,6 +173,10 @@ pub struct ExpertsPart {
     /// Whether the tensor has columns instead of rows.
     #[serde(default)]
     pub transposed: bool,
+    /// Whether a transposed tensor may have rows instead, too. Its extents tell which, as for transformers' loader
+    /// (`Transpose` with `check_dims`).
+    #[serde(default)]
+    pub either: bool,
     /// Whether the tensor has blocks of 32 values in MXFP4 with a name that ends in `_blocks`, and another one,
     /// with `_scales`, their scales.
     #[serde(default)]
