@@ -72,6 +72,11 @@ pub(crate) fn has(container: &Container, name: &str) -> bool {
     container.tensors().contains_key(name) || container.unreadable().contains_key(name)
 }
 
+/// The tensor of the second frame, if the container has a tensor of its own for each.
+pub(crate) fn next_frame(weight: &Weight, kind: ContainerKind) -> Option<&str> {
+    weight.gguf_next.as_deref().filter(|_| kind == ContainerKind::Gguf)
+}
+
 /// The source of a weight from tensors that the container has, one or those of a stack.
 pub(crate) fn entry(
     tensors: &[(&String, &TensorInfo)],

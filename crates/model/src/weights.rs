@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::arch::schema::{Arch, EXPERT, LatentPart, Relayout, TensorPart, pattern};
 use crate::arch::{AttentionFacts, BlockPlace, Facts, ONE};
 use crate::expert_rows::ExpertRows;
+use crate::frame_rows::frame_rows;
 use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
@@ -22,7 +23,9 @@ use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::rows_of;
 use crate::weight_bytes::{copy, decode, past_end};
-use crate::weight_entry::{TensorOrder, WeightEntry, check_order, entry, has, others_of, stack, stored_as};
+use crate::weight_entry::{
+    TensorOrder, WeightEntry, check_order, entry, has, next_frame, others_of, stack, stored_as,
+};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -121,7 +124,9 @@ impl ModelWeights {
                     false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
                 };
                 let part = part.map(|part: TensorPart| part.of_layer(layer, kinds.len()));
-                let tensors = stack(&container, &tensor);
+                let next = next_frame(weight, container.kind());
+                let mut tensors = stack(&container, &tensor);
+                tensors.extend(next.map(str::to_owned));
                 for tensor in &tensors {
                     if let Some(unreadable) = container.unreadable().get(tensor) {
                         return Err(Error::new(format!("tensor {}: {}", quote(tensor), unreadable.why)));
@@ -130,6 +135,11 @@ impl ModelWeights {
                 let found =
                     tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
                 let found: Vec<(&String, &TensorInfo)> = found.collect();
+                if next.is_some() && found.len() < tensors.len() {
+                    missing.extend(tensors.iter().filter(|tensor| !has(&container, tensor)).cloned());
+                    known.extend(tensors);
+                    continue;
+                }
                 if tensors_are == Tensors::OfAdapter
                     && !found.is_empty()
                     && !weight.is_of_rows(container.kind(), part)
@@ -143,6 +153,8 @@ impl ModelWeights {
                     let (rows, scales) = ExpertRows::of(&container, tensor, info, part)?;
                     known.extend(scales);
                     entries.insert(name, WeightEntry::OfExperts(rows));
+                } else if next.is_some() {
+                    entries.insert(name, frame_rows(&found)?);
                 } else if !found.is_empty() {
                     let is_stack = tensor.contains(EXPERT);
                     entries.insert(name, entry(&found, part, is_stack)?);

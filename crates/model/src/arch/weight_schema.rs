@@ -33,6 +33,8 @@ pub struct Weight {
     pub hf_or: Vec<OtherTensor>,
     /// The other tensor of GGUF that may hold it, where the first one is missing, in the same way.
     pub gguf_or: Option<String>,
+    /// The other tensor of GGUF of a weight of patches of two frames: it has the values of the second frame.
+    pub gguf_next: Option<String>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
