@@ -87,7 +87,7 @@ impl ExpertRows {
     /// # Errors
     /// When the extents fit both with rows and with columns.
     pub fn by_rows(&self, container: &Container, [rows, columns]: [usize; 2]) -> Result<Option<ExpertRows>> {
-        let rows = rows * self.part.experts[1];
+        let rows = rows.saturating_mul(self.part.experts[1]);
         let fits = |extents: [usize; 2]| self.info.shape.extents().get(1..) == Some(&extents[..]);
         if !self.part.either || !fits([rows, columns]) {
             return Ok(None);

@@ -50,3 +50,48 @@ pub(crate) fn frame_rows(tensors: &[(&String, &TensorInfo)]) -> Result<WeightEnt
     let parts = (0..planes).flat_map(|index| tensors.iter().map(move |tensor| part(index, tensor)));
     Ok(WeightEntry::Assembled { parts: Arc::new(parts.collect()), dtype, shape })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(dtype: DType, extents: &[usize], offset: u64) -> TensorInfo {
+        let shape = Shape::new(extents).unwrap();
+        TensorInfo { dtype, shape, shard: 0, offset, bytes: dtype.bytes(&shape).unwrap() as u64 }
+    }
+
+    #[test]
+    fn a_row_has_the_frames_of_each_channel_in_turn() {
+        let names = ["first".to_owned(), "next".to_owned()];
+        let [first, next] = [100, 500].map(|offset| tensor(DType::F16, &[2, 3, 2, 2], offset));
+        let entry = frame_rows(&[(&names[0], &first), (&names[1], &next)]).unwrap();
+        let WeightEntry::Assembled { parts, dtype, shape } = entry else { panic!("it has parts") };
+        assert_eq!((dtype, shape.extents()), (DType::F16, &[2, 24][..]));
+        let places: Vec<(&str, u64, u64)> =
+            parts.iter().map(|part| (part.tensor.as_str(), part.info.offset, part.info.bytes)).collect();
+        let expected = [100, 108, 116, 124, 132, 140];
+        let expected = expected.into_iter().flat_map(|at| [("first", at, 8), ("next", at + 400, 8)]);
+        assert_eq!(places, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn other_tensors_are_refused() {
+        let names = ["first".to_owned(), "next".to_owned()];
+        let first = tensor(DType::F32, &[2, 3, 2, 2], 0);
+        for (first, next, words) in [
+            (first.clone(), tensor(DType::F32, &[2, 3, 2, 3], 0), "need to be equal"),
+            (first.clone(), tensor(DType::F16, &[2, 3, 2, 2], 0), "need to be equal"),
+            (tensor(DType::F32, &[2, 12], 0), first.clone(), "four dimensions"),
+            (tensor(DType::I8, &[2, 3, 2, 2], 0), tensor(DType::I8, &[2, 3, 2, 2], 0), "floats"),
+            (
+                tensor(DType::F32, &[1 << 17, 1, 1, 1], 0),
+                tensor(DType::F32, &[1 << 17, 1, 1, 1], 0),
+                "more than 131072 parts",
+            ),
+        ] {
+            let error = frame_rows(&[(&names[0], &first), (&names[1], &next)]).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(frame_rows(&[]).is_err());
+    }
+}
