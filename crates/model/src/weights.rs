@@ -24,7 +24,7 @@ use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::rows_of;
 use crate::weight_bytes::{copy, decode, past_end};
 use crate::weight_entry::{
-    TensorOrder, WeightEntry, check_order, entry, has, next_frame, others_of, stack, stored_as,
+    TensorOrder, WeightEntry, check_order, entry, has, next_frame, others_of, readable, stack, stored_as,
 };
 
 /// The maximum number of names that an error lists.
@@ -127,14 +127,7 @@ impl ModelWeights {
                 let next = next_frame(weight, container.kind());
                 let mut tensors = stack(&container, &tensor);
                 tensors.extend(next.map(str::to_owned));
-                for tensor in &tensors {
-                    if let Some(unreadable) = container.unreadable().get(tensor) {
-                        return Err(Error::new(format!("tensor {}: {}", quote(tensor), unreadable.why)));
-                    }
-                }
-                let found =
-                    tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
-                let found: Vec<(&String, &TensorInfo)> = found.collect();
+                let found = readable(&container, &tensors)?;
                 if next.is_some() && found.len() < tensors.len() {
                     missing.extend(tensors.iter().filter(|tensor| !has(&container, tensor)).cloned());
                     known.extend(tensors);
