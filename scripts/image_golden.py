@@ -27,6 +27,7 @@ TILED = [
     ("rgb.png", 30, 30, True),
     ("rgb.png", 60, 20, False),
 ]
+CROPPED = [("wide.png", 9, 4), ("wide.png", 9, 3), ("wide.png", 20, 4), ("rgb.png", 19, 4), ("orientation6.png", 1, 4), ("grey.png", 64, 4)]
 LOSSY = {"lossy.jpg", "progressive.jpg", "grey.jpg", "cmyk.jpg", "lossy.webp", "alpha.webp", "animated.webp"}
 
 
@@ -65,6 +66,7 @@ def files():
     alpha.putalpha(Image.fromarray((np.indices((23, 37)).sum(0) * 4).astype(np.uint8)))
     palette = rgb.quantize(16)
     yield "rgb.png", rgb, {}
+    yield "wide.png", photo(61, 14), {}
     yield "grey.png", rgb.convert("L"), {}
     yield "grey_alpha.png", alpha.convert("LA"), {}
     yield "alpha.png", alpha, {}
@@ -152,6 +154,27 @@ def tiles(folder):
         yield case | {"images": len(values), "sha256": sha256, "text": text}
 
 
+def crops(folder):
+    """What Gemma 3's processor makes of pictures by pan and scan: pixels of the whole and of each crop, and the text of a prompt."""
+    from types import SimpleNamespace
+
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
+
+    rows = SimpleNamespace(full_image_sequence="\n\n<start_of_image>" + "<image_soft_token>" * 4 + "<end_of_image>\n\n")
+    for name, min_side, most in CROPPED:
+        image = ImageOps.exif_transpose(Image.open(folder / name)).convert("RGB")
+        rule = {"pan_and_scan_min_crop_size": min_side, "pan_and_scan_max_num_crops": most}
+        processor = Gemma3ImageProcessorPil(
+            do_pan_and_scan=True, pan_and_scan_min_ratio_to_activate=1.2, size={"height": 28, "width": 28}, **rule
+        )
+        found = processor(images=[image], return_tensors="np")
+        values, count = found["pixel_values"], int(found["num_crops"][0])
+        text = Gemma3Processor.replace_image_token(rows, {"num_crops": [count]}, 0)
+        sha256 = hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
+        yield {"file": name, "min_side": min_side, "most": most, "crops": count, "sha256": sha256, "text": text}
+
+
 def main():
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
@@ -168,6 +191,7 @@ def main():
             golden["resized"].append([name, list(size), digest(rgb.resize(size, number))])
     golden |= qwen(rgb)
     golden["tiles"] = list(tiles(folder))
+    golden["crops"] = list(crops(folder))
     (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 

@@ -60,6 +60,9 @@ def main() -> None:
     parser.add_argument(
         "--rename", action="append", default=[], metavar="OLD=NEW", help="the start of tensor names, and its replacement"
     )
+    parser.add_argument(
+        "--transpose", action="append", default=[], metavar="PART", help="part of the names of tensors stored by columns"
+    )
     args = parser.parse_args()
     config = transformers.AutoConfig.from_pretrained(args.folder)
     model = getattr(transformers, config.architectures[0])._from_config(config, dtype=torch.float32)
@@ -68,6 +71,9 @@ def main() -> None:
     weights = {
         renamed(name, args.rename): weight(name, stored, generator).to(torch.bfloat16) for name, stored in parameters
     }
+    for name in weights:
+        if any(part in name for part in args.transpose):
+            weights[name] = weights[name].transpose(-1, -2).contiguous()
     save_file(weights, args.folder / "model.safetensors", metadata={"format": "pt"})
     print(f"{args.folder}: {sum(stored.numel() for _, stored in parameters)} parameters")
 

@@ -92,7 +92,8 @@ impl ImageFormat {
 
 /// A picture as the patches that a tower reads, cell after cell: cells row by row from the top left, and the patches of a
 /// cell in the same way. A patch has its values channel after channel, row of pixels after row. [`ImageFormat`] has the
-/// sizes. Where a model cuts pictures into tiles, these come row by row, and then the whole picture.
+/// sizes. Where a model cuts pictures into tiles, these come row by row, and then the whole picture; where it has crops of
+/// pictures, these come behind the whole picture.
 ///
 /// ```
 /// let image = girih::ImagePatches::new(vec![0.0; 4]);
@@ -102,10 +103,19 @@ impl ImageFormat {
 pub struct ImagePatches {
     values: Arc<[f32]>,
     grid: Option<ImageGrid>,
-    /// The rows and columns of tiles before the whole picture.
-    tiles: [u32; 2],
-    /// That of each tile, and that of the whole picture.
+    /// The images of the picture beside the whole of it.
+    parts: ImageParts,
+    /// That of each image, in their order.
     digests: Arc<[[u8; 32]]>,
+}
+
+/// The images of a picture beside the whole of it.
+#[derive(Clone, Copy, Debug)]
+enum ImageParts {
+    /// The rows and columns of tiles before it.
+    Tiles([u32; 2]),
+    /// The number of crops behind it.
+    Crops(u32),
 }
 
 impl fmt::Debug for ImagePatches {
@@ -136,7 +146,12 @@ impl ImagePatches {
     }
 
     fn made(values: Arc<[f32]>, grid: Option<ImageGrid>) -> ImagePatches {
-        ImagePatches { digests: [digest(&values, grid)].into(), values, grid, tiles: [0, 0] }
+        ImagePatches {
+            digests: [digest(&values, grid)].into(),
+            values,
+            grid,
+            parts: ImageParts::Tiles([0, 0]),
+        }
     }
 
     /// A picture with these rows and columns of tiles, and the whole of it behind them. All have as many values.
@@ -150,21 +165,38 @@ impl ImagePatches {
     /// # Errors
     /// When the values cannot be shared evenly.
     pub fn tiled(values: impl Into<Arc<[f32]>>, tiles: [u32; 2]) -> Result<ImagePatches> {
-        let values = values.into();
-        let images = u64::from(tiles[0]) * u64::from(tiles[1]) + 1;
-        let size = values.len() / usize::try_from(images).unwrap_or(usize::MAX);
-        if size == 0 || size as u64 * images != values.len() as u64 {
+        ImagePatches::of_parts(values.into(), ImageParts::Tiles(tiles))
+    }
+
+    /// A picture, and this number of crops of it behind it. All have as many values.
+    ///
+    /// ```
+    /// let picture = girih::ImagePatches::cropped(vec![0.0, 1.0, 2.0], 2)?;
+    /// assert_eq!((picture.crops(), picture.images()), (2, 3));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the values cannot be shared evenly.
+    pub fn cropped(values: impl Into<Arc<[f32]>>, crops: u32) -> Result<ImagePatches> {
+        ImagePatches::of_parts(values.into(), ImageParts::Crops(crops))
+    }
+
+    fn of_parts(values: Arc<[f32]>, parts: ImageParts) -> Result<ImagePatches> {
+        let beside = match parts {
+            ImageParts::Tiles([rows, columns]) => u64::from(rows) * u64::from(columns),
+            ImageParts::Crops(crops) => u64::from(crops),
+        };
+        let size = values.len() / usize::try_from(beside + 1).unwrap_or(usize::MAX);
+        if size == 0 || size as u64 * (beside + 1) != values.len() as u64 {
             let sentence = format!(
-                "a picture of {} values has no {images} images of equal size; give tiles of {} rows and {} columns, and the \
-                 whole picture",
-                values.len(),
-                tiles[0],
-                tiles[1]
+                "a picture of {} values has no {beside} images of equal size beside the whole of it; give as many values for each",
+                values.len()
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let digests = values.chunks_exact(size).map(|values| digest(values, None)).collect();
-        Ok(ImagePatches { digests, values, grid: None, tiles })
+        Ok(ImagePatches { digests, values, grid: None, parts })
     }
 
     /// The rows and columns of tiles before the whole picture; 0 and 0 if there are none.
@@ -173,10 +205,25 @@ impl ImagePatches {
     /// assert_eq!(girih::ImagePatches::new(vec![0.5]).tiles(), [0, 0]);
     /// ```
     pub fn tiles(&self) -> [u32; 2] {
-        self.tiles
+        match self.parts {
+            ImageParts::Tiles(tiles) => tiles,
+            ImageParts::Crops(_) => [0, 0],
+        }
     }
 
-    /// The number of images that the picture becomes: its tiles, and the whole.
+    /// The number of crops behind the whole picture.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).crops(), 0);
+    /// ```
+    pub fn crops(&self) -> u32 {
+        match self.parts {
+            ImageParts::Tiles(_) => 0,
+            ImageParts::Crops(crops) => crops,
+        }
+    }
+
+    /// The number of images that the picture becomes: its tiles or crops, and the whole.
     ///
     /// ```
     /// assert_eq!(girih::ImagePatches::new(vec![0.5]).images(), 1);
@@ -246,7 +293,10 @@ impl ImagePatches {
     /// assert_ne!(ImagePatches::new(vec![0.5]).digest(), ImagePatches::new(vec![0.25]).digest());
     /// ```
     pub fn digest(&self) -> [u8; 32] {
-        self.digests[self.digests.len() - 1]
+        match self.parts {
+            ImageParts::Tiles(_) => self.digests[self.digests.len() - 1],
+            ImageParts::Crops(_) => self.digests[0],
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! How a picture becomes the patches that a model's image tower reads: by the model's `preprocessor_config.json`.
 
-use girih_file::{quote, read_companion, shorten};
+use girih_file::{ContainerKind, quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize};
+use girih_image::{Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
-use girih_model::arch::schema::PictureFilter;
+use girih_model::arch::schema::{CropsSchema, PictureFilter, PixelsSchema};
 use girih_words::TextSpan;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::image::ImagePatches;
 use crate::image_prompt::expanded;
 use crate::model::Model;
-use crate::picture_preparation::PicturePreparation;
+use crate::picture_preparation::{PictureParts, PicturePreparation};
 
 /// The files that may say how images are prepared. Transformers 5 writes the second, with the first as a part.
 const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
@@ -89,14 +89,21 @@ impl Model {
 /// How pictures for a model become patches.
 fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
-    match (&config(model)?, facts.image) {
-        (Some((file, config)), _) => preprocess(facts, config).map_err(|error| error.of(file)),
-        (None, Some(side)) => Ok(usual(facts, side)),
-        (None, None) => Err(Error::with_kind(
+    if let Some((file, config)) = &config(model)? {
+        return preprocess(facts, config).map_err(|error| error.of(file));
+    }
+    if let Some(side) = facts.image {
+        return Ok(usual(facts, side));
+    }
+    // A projector file has no settings of this kind.
+    let pixels = facts.pixels.filter(|_| model.files().weights.container().kind() == ContainerKind::Gguf);
+    let Some(PixelsSchema { min, max }) = pixels else {
+        return Err(Error::with_kind(
             ErrorKind::Refused,
             "the model has no preprocessor_config.json, which says how its images are prepared; download it, too",
-        )),
-    }
+        ));
+    };
+    Ok(PicturePreparation { image: within(facts, min, max), parts: PictureParts::Whole })
 }
 
 /// What the model's files say, and the name of the file; `None` if there is none.
@@ -125,15 +132,12 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
         PictureFilter::Bilinear => ResizeFilter::Bilinear,
         PictureFilter::Lanczos => ResizeFilter::Lanczos,
     };
-    let tiles = facts.tiled_edge.map(|edge| PictureTiling {
-        edge: u32::try_from(edge).unwrap_or(u32::MAX),
-        side,
-        is_split: true,
+    let parts = facts.tiled_edge.map_or(PictureParts::Whole, |edge| {
+        let edge = u32::try_from(edge).unwrap_or(u32::MAX);
+        PictureParts::Tiles(PictureTiling { edge, side, is_split: true })
     });
-    PicturePreparation {
-        image: of_size(facts, TargetSize::Fixed { width: side, height: side }, filter),
-        tiles,
-    }
+    let image = of_size(facts, TargetSize::Fixed { width: side, height: side }, filter);
+    PicturePreparation { image, parts }
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
@@ -167,34 +171,33 @@ fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preproces
             .ok_or_else(|| unread(&format!("size.{key}")))
     };
     let (min, max) = (pixels("min_pixels", "shortest_edge")?, pixels("max_pixels", "longest_edge")?);
-    let most = (facts.max_patches() * facts.patch * facts.patch) as u64;
-    let max = max.min(most);
+    Ok(within(facts, min, max))
+}
+
+/// Images of any size of these numbers of pixels, and of no more than girih takes.
+fn within(facts: &TowerFacts, min: u64, max: u64) -> Preprocess {
+    let max = max.min((facts.max_patches() * facts.patch * facts.patch) as u64);
     let multiple = (facts.patch * facts.projector.cell) as u32;
-    Ok(of_size(facts, TargetSize::Within { multiple, min: min.min(max), max }, ResizeFilter::Bicubic))
+    of_size(facts, TargetSize::Within { multiple, min: min.min(max), max }, ResizeFilter::Bicubic)
 }
 
 /// What a file says.
 fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
-    let PicturePreparation { image: mut found, mut tiles } = match facts.image {
+    let PicturePreparation { image: mut found, mut parts } = match facts.image {
         Some(side) => usual(facts, side),
-        None => PicturePreparation { image: any_size(facts, config)?, tiles: None },
+        None => PicturePreparation { image: any_size(facts, config)?, parts: PictureParts::Whole },
     };
+    if let (Some(crops), Some(Value::Bool(true))) = (facts.crops, config.get("do_pan_and_scan")) {
+        let CropsSchema { min_side, most, min_ratio } = crops;
+        parts = PictureParts::Crops(PictureCrops { min_side, most, min_ratio });
+    }
     let is_size = |value: &Value, size: usize| value.as_u64() == Some(size as u64);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
+        let of_parts = facts.image.and_then(|side| set_parts(&mut parts, key, value, side));
         let supported = match (key.as_str(), facts.image) {
+            _ if of_parts.is_some() => of_parts == Some(true),
             ("do_resize" | "do_rescale" | "do_normalize" | "do_convert_rgb", _) => {
                 value == &Value::Bool(true)
-            }
-            // All images have one size.
-            ("do_pad", _) if tiles.is_some() => value.is_boolean(),
-            ("size", _) if tiles.is_some() => {
-                set_tiles(&mut tiles, longest_edge(value), |tiles, edge| tiles.edge = edge)
-            }
-            ("do_image_splitting", _) if tiles.is_some() => {
-                set_tiles(&mut tiles, value.as_bool(), |tiles, is_split| tiles.is_split = is_split)
-            }
-            ("max_image_size", Some(side)) if tiles.is_some() => {
-                longest_edge(value).map(|edge| edge as usize) == Some(side)
             }
             ("do_pan_and_scan" | "do_center_crop" | "do_pad", _) => value == &Value::Bool(false),
             ("size", Some(side)) => value == &serde_json::json!({"height": side, "width": side}),
@@ -222,16 +225,30 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Picture
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
     }
-    Ok(PicturePreparation { image: found, tiles })
+    Ok(PicturePreparation { image: found, parts })
 }
 
-/// Sets a part of the rule of tiles, and whether there is something to set.
-fn set_tiles<T>(
-    tiles: &mut Option<PictureTiling>,
-    value: Option<T>,
-    set: impl FnOnce(&mut PictureTiling, T),
-) -> bool {
-    tiles.as_mut().zip(value).map(|(tiles, value)| set(tiles, value)).is_some()
+/// Sets what a key says of the images that a picture becomes, each of `side` pixels a side. Whether girih supports the value;
+/// `None` if the key says nothing of them.
+fn set_parts(parts: &mut PictureParts, key: &str, value: &Value, side: usize) -> Option<bool> {
+    let size = || u32::try_from(value.as_u64()?).ok().filter(|size| *size > 0);
+    match (parts, key) {
+        // All images have one size.
+        (PictureParts::Tiles(_), "do_pad") => Some(value.is_boolean()),
+        (PictureParts::Tiles(tiles), "size") => Some(set(&mut tiles.edge, longest_edge(value))),
+        (PictureParts::Tiles(tiles), "do_image_splitting") => Some(set(&mut tiles.is_split, value.as_bool())),
+        (PictureParts::Tiles(_), "max_image_size") => {
+            Some(longest_edge(value).map(|edge| edge as usize) == Some(side))
+        }
+        // It is true.
+        (PictureParts::Crops(_), "do_pan_and_scan") => Some(true),
+        (PictureParts::Crops(crops), "pan_and_scan_min_crop_size") => Some(set(&mut crops.min_side, size())),
+        (PictureParts::Crops(crops), "pan_and_scan_max_num_crops") => Some(set(&mut crops.most, size())),
+        (PictureParts::Crops(crops), "pan_and_scan_min_ratio_to_activate") => {
+            Some(set(&mut crops.min_ratio, value.as_f64().filter(|ratio| ratio.is_finite())))
+        }
+        (PictureParts::Whole | PictureParts::Tiles(_) | PictureParts::Crops(_), _) => None,
+    }
 }
 
 /// The pixels of the longer side, if the value states these only.
@@ -306,9 +323,9 @@ mod tests {
         let prepared = |config| prepared_of("idefics3", config);
         let found = prepared(published).unwrap();
         assert_eq!(found, prepared(json!({})).unwrap(), "four tiles a side, by Lanczos");
-        assert_eq!(found.tiles, Some(PictureTiling { edge: 120, side: 30, is_split: true }));
+        assert_eq!(found.parts, PictureParts::Tiles(PictureTiling { edge: 120, side: 30, is_split: true }));
         let whole = prepared(json!({"do_image_splitting": false, "size": {"longest_edge": 90}})).unwrap();
-        assert_eq!(whole.tiles, Some(PictureTiling { edge: 90, side: 30, is_split: false }));
+        assert_eq!(whole.parts, PictureParts::Tiles(PictureTiling { edge: 90, side: 30, is_split: false }));
         for config in [
             json!({"max_image_size": {"longest_edge": 60}}),
             json!({"size": {"height": 30, "width": 30}}),
@@ -323,10 +340,35 @@ mod tests {
     }
 
     #[test]
+    fn the_settings_of_crops_are_read() {
+        let crops =
+            |min_side, most, min_ratio| PictureParts::Crops(PictureCrops { min_side, most, min_ratio });
+        let usual = json!({"do_pan_and_scan": true, "pan_and_scan_max_num_crops": null});
+        assert_eq!(prepared(usual).unwrap().parts, crops(256, 4, 1.2));
+        let config = json!({
+            "do_pan_and_scan": true, "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_crop_size": 9,
+            "pan_and_scan_min_ratio_to_activate": 2,
+        });
+        assert_eq!(prepared(config).unwrap().parts, crops(9, 3, 2.0));
+        let off = json!({"do_pan_and_scan": false, "pan_and_scan_max_num_crops": 0});
+        assert_eq!(prepared(off).unwrap().parts, PictureParts::Whole);
+        for (key, value) in [
+            ("pan_and_scan_max_num_crops", json!(0)),
+            ("pan_and_scan_min_crop_size", json!(-1)),
+            ("pan_and_scan_min_ratio_to_activate", json!("1.2")),
+        ] {
+            let error = prepared(json!({"do_pan_and_scan": true, key: value})).unwrap_err();
+            assert!(error.contains(key) && error.contains("does not support"), "{error}");
+        }
+        let error = prepared_of("idefics3", json!({"do_pan_and_scan": true})).unwrap_err();
+        assert!(error.contains("'do_pan_and_scan' is true"), "{error}");
+    }
+
+    #[test]
     fn settings_that_would_change_numbers_are_refused_by_name() {
         for config in [
             json!({"do_resize": false}),
-            json!({"do_pan_and_scan": true}),
+            json!({"do_pan_and_scan": 1}),
             json!({"size": {"height": 56, "width": 28}}),
             json!({"resample": 0}),
             json!({"image_std": [0.5, 0.5, 0.0]}),

@@ -125,7 +125,7 @@ pub(crate) fn expanded(
             let mut parts = span.text.split(&texts.of_template);
             let mut text = parts.next().unwrap_or_default().to_owned();
             for (part, (rows, image)) in parts.zip(&mut rows) {
-                text += &picture_text(texts, rows, image.tiles());
+                text += &picture_text(texts, rows, image);
                 text += part;
             }
             TextSpan { text, ..span }
@@ -134,9 +134,15 @@ pub(crate) fn expanded(
     Ok(spans.into_iter().map(&mut expand).collect())
 }
 
-/// What stands for a picture with these rows and columns of tiles, each of which becomes `rows` rows.
-fn picture_text(texts: &ImageTexts, rows: usize, [down, across]: [u32; 2]) -> String {
+/// What stands for a picture, each of whose images becomes `rows` rows.
+fn picture_text(texts: &ImageTexts, rows: usize, image: &ImagePatches) -> String {
     let of_image = texts.row.repeat(rows);
+    let whole = [&texts.before, &of_image, &texts.after].map(String::as_str).concat();
+    if let Some(crops) = texts.crops.as_ref().filter(|_| image.crops() > 0) {
+        let of_crops = vec![whole.as_str(); image.crops() as usize].join(&crops.between);
+        return [&crops.before, &whole, &crops.first, &of_crops].map(String::as_str).concat();
+    }
+    let [down, across] = image.tiles();
     let mut text = String::new();
     if let Some(tiles) = texts.tiles.as_ref().filter(|_| down > 0 && across > 0) {
         for row in 1..=down {
@@ -149,7 +155,7 @@ fn picture_text(texts: &ImageTexts, rows: usize, [down, across]: [u32; 2]) -> St
         }
         text += &tiles.end;
     }
-    [&text, &texts.before, &of_image, &texts.after].map(String::as_str).concat()
+    text + &whole
 }
 
 /// The error of a prompt with another number of places than images.
@@ -169,32 +175,49 @@ mod tests {
 
     use super::*;
 
-    /// `text` is that of transformers' processor, by `scripts/image_golden.py`.
-    #[test]
-    fn tiles_stand_in_a_prompt_as_in_transformers() {
+    /// The text that the golden's pictures of this kind become in a prompt, and the one by transformers' processor, of
+    /// `scripts/image_golden.py`.
+    fn texts_of(
+        fixture: &str,
+        kind: &str,
+        image: impl Fn(&serde_json::Value, usize) -> ImagePatches,
+    ) -> [String; 2] {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
-        let fixture = tests.join("fixtures/idefics3");
-        let model = Model::open(fixture.to_str().expect("paths of tests are valid")).unwrap();
+        let folder = tests.join("fixtures").join(fixture);
+        let model = Model::open(folder.to_str().expect("paths of tests are valid")).unwrap();
         let facts = &model.tower_files().unwrap().tower;
         assert_eq!(facts.max_rows(), 4);
         let golden = std::fs::read(tests.join("images/golden.json")).unwrap();
         let golden: serde_json::Value = serde_json::from_slice(&golden).unwrap();
-        let cases = golden["tiles"].as_array().unwrap();
-        let grids: Vec<[u32; 2]> =
-            cases.iter().map(|case| [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32)).collect();
-        assert!(grids.contains(&[2, 3]) && grids.contains(&[0, 0]));
+        let cases = golden[kind].as_array().unwrap();
         let size = facts.max_patches() * facts.patch_values();
-        let images: Vec<ImagePatches> = grids
-            .iter()
-            .map(|[rows, columns]| {
-                let count = (rows * columns + 1) as usize;
-                ImagePatches::tiled(vec![0.0; count * size], [*rows, *columns]).unwrap()
-            })
-            .collect();
-        let span = |text: String| TextSpan { text, origin: TextOrigin::Template };
-        let found = expanded(vec![span("User:<image>".repeat(cases.len()))], facts, &images).unwrap();
+        let images: Vec<ImagePatches> = cases.iter().map(|case| image(case, size)).collect();
+        let place = format!("User:{}", facts.image_tokens.texts.of_template);
+        let span = TextSpan { text: place.repeat(cases.len()), origin: TextOrigin::Template };
+        let found = expanded(vec![span], facts, &images).unwrap();
         let texts = cases.iter().map(|case| format!("User:{}", case["text"].as_str().unwrap()));
-        assert_eq!(found[0].text, texts.collect::<String>());
+        [found[0].text.clone(), texts.collect::<String>()]
+    }
+
+    #[test]
+    fn tiles_stand_in_a_prompt_as_in_transformers() {
+        let [found, expected] = texts_of("idefics3", "tiles", |case, size| {
+            let [rows, columns] = [0, 1].map(|at| case["grid"][at].as_u64().unwrap() as u32);
+            let count = (rows * columns + 1) as usize;
+            ImagePatches::tiled(vec![0.0; count * size], [rows, columns]).unwrap()
+        });
+        assert!(found.contains("<row_2_col_3>"), "{found}");
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn crops_stand_in_a_prompt_as_in_transformers() {
+        let [found, expected] = texts_of("gemma3_vision", "crops", |case, size| {
+            let crops = case["crops"].as_u64().unwrap() as u32;
+            ImagePatches::cropped(vec![0.0; (crops as usize + 1) * size], crops).unwrap()
+        });
+        assert!(found.contains("Here is the original image"), "{found}");
+        assert_eq!(found, expected);
     }
 
     /// The bug that this excludes: text of a user would stand for an image, and the wrong place would get its rows.

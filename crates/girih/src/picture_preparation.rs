@@ -1,7 +1,7 @@
 //! How a picture becomes images, and these the patches that a tower reads.
 
 use girih_graph::Result;
-use girih_image::{PatchRows, Picture, PictureTiling, Preprocess};
+use girih_image::{PatchRows, Picture, PictureCrops, PictureTiling, Preprocess};
 use girih_model::arch::{ImageGrid, TowerFacts};
 
 use crate::image::ImagePatches;
@@ -11,28 +11,58 @@ use crate::image::ImagePatches;
 pub(crate) struct PicturePreparation {
     /// How an image becomes patches.
     pub image: Preprocess,
-    /// How a picture becomes several images, if it may.
-    pub tiles: Option<PictureTiling>,
+    /// Which images a picture becomes.
+    pub parts: PictureParts,
+}
+
+/// Which images a picture becomes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum PictureParts {
+    /// One.
+    Whole,
+    /// Tiles, and the whole of it behind them.
+    Tiles(PictureTiling),
+    /// The whole of it, and crops behind it.
+    Crops(PictureCrops),
 }
 
 impl PicturePreparation {
     /// The patches of a picture for a tower.
     pub fn patches(&self, picture: &Picture, facts: &TowerFacts) -> Result<ImagePatches> {
-        let cell = facts.projector.cell as u32;
-        let Some(rule) = &self.tiles else {
-            let PatchRows { values, down, across } = self.image.rows(picture, cell)?;
-            return Ok(match facts.only_grid() {
-                Some(_) => ImagePatches::new(values),
-                None => {
-                    ImagePatches::of_grid(values, ImageGrid { down: down as usize, across: across as usize })
-                }
-            });
-        };
-        let tiles = rule.tiles(picture, self.image.filter)?;
-        let mut values = Vec::new();
-        for image in &tiles.images {
-            values.extend(self.image.rows(image, cell)?.values);
+        match &self.parts {
+            PictureParts::Whole => {
+                let PatchRows { values, down, across } = self.rows(picture, facts)?;
+                Ok(match facts.only_grid() {
+                    Some(_) => ImagePatches::new(values),
+                    None => {
+                        let grid = ImageGrid { down: down as usize, across: across as usize };
+                        ImagePatches::of_grid(values, grid)
+                    }
+                })
+            }
+            PictureParts::Tiles(rule) => {
+                let tiles = rule.tiles(picture, self.image.filter)?;
+                ImagePatches::tiled(self.values(&tiles.images, facts)?, tiles.grid)
+            }
+            PictureParts::Crops(rule) => {
+                let crops = rule.crops(picture)?;
+                let mut values = self.rows(picture, facts)?.values;
+                values.extend(self.values(&crops, facts)?);
+                ImagePatches::cropped(values, crops.len() as u32)
+            }
         }
-        ImagePatches::tiled(values, tiles.grid)
+    }
+
+    fn rows(&self, image: &Picture, facts: &TowerFacts) -> Result<PatchRows> {
+        self.image.rows(image, facts.projector.cell as u32)
+    }
+
+    /// The values of these images, one after the other.
+    fn values(&self, images: &[Picture], facts: &TowerFacts) -> Result<Vec<f32>> {
+        let mut values = Vec::new();
+        for image in images {
+            values.extend(self.rows(image, facts)?.values);
+        }
+        Ok(values)
     }
 }

@@ -22,6 +22,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod crop;
+mod crops;
 mod exif;
 mod formats;
 #[doc(hidden)]
@@ -35,6 +37,7 @@ mod resize;
 mod tiles;
 mod zeroed;
 
+pub use crops::PictureCrops;
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use limits::DecodeLimits;
 pub use patches::{PatchRows, Preprocess, TargetSize};

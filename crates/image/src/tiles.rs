@@ -2,10 +2,10 @@
 
 use girih_tensor::Result;
 
+use crate::crop::crop;
 use crate::limits::refused;
 use crate::picture::Picture;
 use crate::resize::{ResizeFilter, resize};
-use crate::zeroed::zeroed;
 
 /// The largest side in pixels of a picture that is cut into tiles (`MAX_IMAGE_SIZE` of that processor).
 const MAX_EDGE: u32 = 4096;
@@ -64,7 +64,7 @@ impl PictureTiling {
         }
         let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
         let mut images = places
-            .map(|(row, column)| crop(&filled, column * side, row * side, side))
+            .map(|(row, column)| crop(&filled, [column * side, row * side], [side, side]))
             .collect::<Result<Vec<_>>>()?;
         images.push(resize(&filled, side, side, filter)?);
         Ok(Tiles { images, grid: [rows, columns] })
@@ -94,15 +94,4 @@ fn filled([width, height]: [u32; 2], side: u32) -> [u32; 2] {
         true => [whole(width), whole((f64::from(whole(width)) / ratio) as u32)],
         false => [whole((f64::from(whole(height)) * ratio) as u32), whole(height)],
     }
-}
-
-/// The square of `side` pixels at this place.
-fn crop(picture: &Picture, left: u32, top: u32, side: u32) -> Result<Picture> {
-    let (stride, row) = (3 * picture.width() as usize, 3 * side as usize);
-    let mut rgb = zeroed(row * side as usize)?;
-    let lines = picture.rgb().chunks_exact(stride).skip(top as usize);
-    for (to, line) in rgb.chunks_exact_mut(row).zip(lines) {
-        to.copy_from_slice(&line[3 * left as usize..][..row]);
-    }
-    Picture::from_rgb(side, side, rgb)
 }

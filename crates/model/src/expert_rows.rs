@@ -81,6 +81,28 @@ impl ExpertRows {
         Ok((rows, name))
     }
 
+    /// The same part of a tensor that has rows, if each expert's matrix needs to have this shape and the tensor's extents say
+    /// so.
+    ///
+    /// # Errors
+    /// When the extents fit both with rows and with columns.
+    pub fn by_rows(&self, container: &Container, [rows, columns]: [usize; 2]) -> Result<Option<ExpertRows>> {
+        let rows = rows.saturating_mul(self.part.experts[1]);
+        let fits = |extents: [usize; 2]| self.info.shape.extents().get(1..) == Some(&extents[..]);
+        if !self.part.either || !fits([rows, columns]) {
+            return Ok(None);
+        }
+        if fits([columns, rows]) {
+            return Err(Error::new(format!(
+                "tensor {}, {}, has matrices with rows or with columns; girih cannot tell which",
+                quote(&self.tensor),
+                self.info.shape
+            )));
+        }
+        let part = ExpertsPart { transposed: false, either: false, ..self.part };
+        ExpertRows::of(container, &self.tensor, &self.info, part).map(|(found, _)| Some(found))
+    }
+
     /// Fills `into` with the weight's bytes from `offset` on.
     ///
     /// # Errors

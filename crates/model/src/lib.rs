@@ -12,6 +12,7 @@ mod assistant_files;
 mod assistant_parts;
 mod draft_files;
 mod expert_rows;
+mod frame_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;

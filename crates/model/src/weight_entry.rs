@@ -72,6 +72,27 @@ pub(crate) fn has(container: &Container, name: &str) -> bool {
     container.tensors().contains_key(name) || container.unreadable().contains_key(name)
 }
 
+/// Those of these tensors that the container has.
+///
+/// # Errors
+/// When girih cannot read one of them.
+pub(crate) fn readable<'a>(
+    container: &'a Container,
+    tensors: &'a [String],
+) -> Result<Vec<(&'a String, &'a TensorInfo)>> {
+    let unreadable = tensors.iter().find_map(|tensor| Some((tensor, container.unreadable().get(tensor)?)));
+    if let Some((tensor, unreadable)) = unreadable {
+        return Err(Error::new(format!("tensor {}: {}", quote(tensor), unreadable.why)));
+    }
+    let found = tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
+    Ok(found.collect())
+}
+
+/// The tensor of the second frame, if the container has a tensor of its own for each.
+pub(crate) fn next_frame(weight: &Weight, kind: ContainerKind) -> Option<&str> {
+    weight.gguf_next.as_deref().filter(|_| kind == ContainerKind::Gguf)
+}
+
 /// The source of a weight from tensors that the container has, one or those of a stack.
 pub(crate) fn entry(
     tensors: &[(&String, &TensorInfo)],

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::arch::schema::{Arch, EXPERT, LatentPart, Relayout, TensorPart, pattern};
 use crate::arch::{AttentionFacts, BlockPlace, Facts, ONE};
 use crate::expert_rows::ExpertRows;
+use crate::frame_rows::frame_rows;
 use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
@@ -22,7 +23,9 @@ use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::rows_of;
 use crate::weight_bytes::{copy, decode, past_end};
-use crate::weight_entry::{TensorOrder, WeightEntry, check_order, entry, has, others_of, stack, stored_as};
+use crate::weight_entry::{
+    TensorOrder, WeightEntry, check_order, entry, has, next_frame, others_of, readable, stack, stored_as,
+};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -121,15 +124,15 @@ impl ModelWeights {
                     false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
                 };
                 let part = part.map(|part: TensorPart| part.of_layer(layer, kinds.len()));
-                let tensors = stack(&container, &tensor);
-                for tensor in &tensors {
-                    if let Some(unreadable) = container.unreadable().get(tensor) {
-                        return Err(Error::new(format!("tensor {}: {}", quote(tensor), unreadable.why)));
-                    }
+                let next = next_frame(weight, container.kind());
+                let mut tensors = stack(&container, &tensor);
+                tensors.extend(next.map(str::to_owned));
+                let found = readable(&container, &tensors)?;
+                if next.is_some() && found.len() < tensors.len() {
+                    missing.extend(tensors.iter().filter(|tensor| !has(&container, tensor)).cloned());
+                    known.extend(tensors);
+                    continue;
                 }
-                let found =
-                    tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
-                let found: Vec<(&String, &TensorInfo)> = found.collect();
                 if tensors_are == Tensors::OfAdapter
                     && !found.is_empty()
                     && !weight.is_of_rows(container.kind(), part)
@@ -143,6 +146,8 @@ impl ModelWeights {
                     let (rows, scales) = ExpertRows::of(&container, tensor, info, part)?;
                     known.extend(scales);
                     entries.insert(name, WeightEntry::OfExperts(rows));
+                } else if next.is_some() {
+                    entries.insert(name, frame_rows(&found)?);
                 } else if !found.is_empty() {
                     let is_stack = tensor.contains(EXPERT);
                     entries.insert(name, entry(&found, part, is_stack)?);
@@ -184,6 +189,7 @@ impl ModelWeights {
                 }
                 continue;
             }
+            self.turn_experts(pattern, facts)?;
             let mut is_cut = false;
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let Some(cut) = part.and_then(|part| RowCut::of(part, &facts.mixer)) else { continue };
@@ -215,6 +221,21 @@ impl ModelWeights {
                     }
                 };
                 self.reorder(&name, order)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has matrices of experts read by rows whose tensors have rows.
+    fn turn_experts(&mut self, pattern: &str, facts: &Facts) -> Result<()> {
+        for (layer, of_layer) in facts.layers.iter().enumerate() {
+            let name = pattern.replace("{i}", &layer.to_string());
+            let Some(experts) = of_layer.ffn.experts() else { continue };
+            let Some(WeightEntry::OfExperts(found)) = self.entries.get(&name) else { continue };
+            let (size, width) = (experts.size, facts.sizes.width);
+            let need = if pattern.ends_with("down.weight") { [width, size] } else { [size, width] };
+            if let Some(rows) = found.by_rows(&self.container, need)? {
+                self.entries.insert(name, WeightEntry::OfExperts(rows));
             }
         }
         Ok(())

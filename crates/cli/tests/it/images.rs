@@ -59,6 +59,25 @@ fn run_answers_about_images() {
     assert_eq!(twice["images"]["tokens"], 4, "the rows of the second one are kept");
 }
 
+/// Pan and scan.
+#[test]
+fn pictures_become_the_whole_and_crops() {
+    let model = seeing_model();
+    let rows = |reply: &Value| reply["images"]["tokens"].as_u64();
+    assert_eq!(rows(&reply(&model, &["wide.png"], &[])), Some(4));
+    let mut config = json!({"do_pan_and_scan": true, "pan_and_scan_min_crop_size": 9});
+    model.write("preprocessor_config.json", &config.to_string());
+    // 61 x 14 pixels have four crops.
+    let crops = reply(&model, &["wide.png"], &[]);
+    assert_eq!(rows(&crops), Some(20));
+    let same = reply(&model, &["wide.png"], &["--threads", "1", "--chunk", "8"]);
+    assert_eq!(same["ids"], crops["ids"], "in other chunks");
+    config["pan_and_scan_max_num_crops"] = json!(2);
+    model.write("preprocessor_config.json", &config.to_string());
+    assert_eq!(rows(&reply(&model, &["wide.png"], &[])), Some(12));
+    assert_eq!(rows(&reply(&model, &["orientation6.png"], &[])), Some(4), "too small for crops");
+}
+
 #[test]
 fn profile_lists_the_operators_of_the_tower() {
     let model = seeing_model();
@@ -167,6 +186,6 @@ fn what_is_no_image_is_refused_by_name() {
     );
     fails(model.name(), "missing.png", "missing.png: cannot be read");
     fails("stories260k", &image("rgb.png"), "reads no images");
-    model.write("preprocessor_config.json", &json!({"do_pan_and_scan": true}).to_string());
-    fails(model.name(), &image("rgb.png"), "preprocessor_config.json: the key 'do_pan_and_scan' is true");
+    model.write("preprocessor_config.json", &json!({"do_center_crop": true}).to_string());
+    fails(model.name(), &image("rgb.png"), "preprocessor_config.json: the key 'do_center_crop' is true");
 }

@@ -121,7 +121,7 @@ fn images_pass_in_both_precisions_with_every_isa() {
 /// Positions along three axes, images of several sizes, rows for the first layers, and the gated delta rule.
 #[test]
 fn images_of_any_size_pass_in_both_precisions() {
-    for model in ["qwen3_vl", "qwen3_5_vision"] {
+    for (model, last) in [("qwen3_vl", 2), ("qwen3_vl_moe", 1), ("qwen3_5_vision", 2)] {
         let folder = fixture(model);
         let golden = folder.join("images.safetensors");
         for against in ["f32", "bf16"] {
@@ -129,8 +129,9 @@ fn images_of_any_size_pass_in_both_precisions() {
         }
         agrees("verify", name(&folder), &golden, &["--backend", "interpreter", "--chunk", "5"], "f32");
         let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
-        assert!(diagnosis.contains("tower.layers.2.out") && diagnosis.contains("every op\n"), "{diagnosis}");
-        assert_eq!(diagnosis.contains("tower.tap.0"), model == "qwen3_vl", "{diagnosis}");
+        let layer = format!("tower.layers.{last}.out");
+        assert!(diagnosis.contains(&layer) && diagnosis.contains("every op"), "{diagnosis}");
+        assert_eq!(diagnosis.contains("tower.tap.0"), model != "qwen3_5_vision", "{diagnosis}");
     }
     let folder = fixture("qwen3_vl");
     let inspected = girih(&["inspect", name(&folder)]).end().stdout;
@@ -146,4 +147,36 @@ fn images_of_any_size_pass_in_both_precisions() {
     let ended = compare("verify", other.name(), &folder.join("images.safetensors")).end();
     assert!(ended.stdout.contains("tower.tap.2 is out of bound"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
+}
+
+/// Weights of two frames, queries with keys and values, and projectors of tapped layers by the numbers of their layers.
+#[test]
+fn images_of_any_size_pass_from_a_projector_file() {
+    for model in ["qwen3_vl", "qwen3_vl_moe"] {
+        let text = fixture(&format!("gguf/{model}.gguf"));
+        let projector = fixture(&format!("mmproj/mmproj-{model}.gguf"));
+        let golden = fixture(model).join("images.safetensors");
+        for against in ["f32", "bf16"] {
+            let more = ["--against", against, "--mmproj", name(&projector)];
+            agrees("verify", name(&text), &golden, &more, "f32");
+        }
+        let [of_folder, of_file] = [vec![], vec!["--mmproj", name(&projector)]].map(|more| {
+            let model = if more.is_empty() { fixture(model) } else { text.clone() };
+            let inspected = girih(&[&["inspect", name(&model)], &more[..]].concat()).end().stdout;
+            // Of other formats of weights, the memory is another.
+            inspected
+                .split_once("image tower: ")
+                .map(|(_, rest)| rest.split("; memory").next().map(str::to_owned))
+        });
+        assert!(of_folder.is_some() && of_folder == of_file, "{of_folder:?} and {of_file:?}");
+    }
+    let text = fixture("gguf/qwen3_vl.gguf");
+    let golden = fixture("qwen3_vl").join("images.safetensors");
+    for (other, words) in [
+        ("gemma3_vision", "girih reads the tower of Qwen3-VL from a projector file, and no other"),
+        ("qwen3_vl_moe", "makes rows for 1 layers of the text model, which has 2 that take them"),
+    ] {
+        let other = fixture(&format!("mmproj/mmproj-{other}.gguf"));
+        compare("verify", name(&text), &golden).with(&["--mmproj", name(&other)]).fails(2, words);
+    }
 }

@@ -1,6 +1,8 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, resize};
+use girih_image::{
+    DecodeLimits, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, resize,
+};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};
@@ -167,6 +169,45 @@ fn tiles_of_narrow_pictures_are_bounded() {
     let tiny = PictureTiling { edge: 4096, side: 1, is_split: true };
     let error = tiny.tiles(&square, filter).unwrap_err().to_string();
     assert!(error.contains("4096 rows of 4096 tiles"), "{error}");
+}
+
+/// Pan and scan: the whole picture, and parts of its longer side.
+#[test]
+fn crops_equal_those_of_gemma_3s_processor() {
+    let golden = golden();
+    let cases = golden["crops"].as_array().unwrap();
+    for case in cases {
+        let number = |key: &str| case[key].as_u64().unwrap() as u32;
+        let rule = PictureCrops { min_side: number("min_side"), most: number("most"), min_ratio: 1.2 };
+        let whole = picture(case["file"].as_str().unwrap());
+        let crops = rule.crops(&whole).unwrap();
+        assert_eq!(crops.len() as u32, number("crops"), "{case}");
+        let images = std::iter::once(&whole).chain(&crops);
+        let rows = images.flat_map(|image| gemma(28, 28).rows(image, 1).unwrap().values);
+        let bytes: Vec<u8> = rows.flat_map(f32::to_le_bytes).collect();
+        assert_eq!(sha256(&bytes), case["sha256"].as_str().unwrap(), "{case}");
+    }
+    assert!(cases.iter().any(|case| case["crops"] == 4) && cases.iter().any(|case| case["crops"] == 0));
+}
+
+#[test]
+fn impossible_crops_are_refused() {
+    let line = Picture::from_rgb(5, 1, vec![9; 15]).unwrap();
+    let rule = PictureCrops { min_side: 1, most: 4, min_ratio: 1.2 };
+    for (rule, words) in [
+        (PictureCrops { min_side: 0, ..rule }, "4 crops of 0 or more pixels a side are not possible"),
+        (PictureCrops { most: 0, ..rule }, "from 1 to 64 of at least 1 are"),
+        (PictureCrops { most: u32::MAX, ..rule }, "from 1 to 64"),
+        (rule, "a side of 5 pixels has no 4 crops of 2 pixels"),
+    ] {
+        let error = rule.crops(&line).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let widths = |most| -> Vec<u32> {
+        let crops = PictureCrops { most, ..rule }.crops(&line).unwrap();
+        crops.iter().map(Picture::width).collect()
+    };
+    assert_eq!((widths(1), widths(3)), (vec![5], vec![2, 2, 1]));
 }
 
 /// Samples in the order channel, y, x, as in transformers' arrays.

@@ -22,7 +22,7 @@ use toml::{Table, Value};
 use super::shipped::text_of;
 
 /// The keys of GGUF in a field, and the names of GGUF in a weight.
-const GGUF_KEYS: [&str; 4] = ["gguf", "gguf_or", "gguf_also", "gguf_listed"];
+const GGUF_KEYS: [&str; 5] = ["gguf", "gguf_or", "gguf_also", "gguf_listed", "gguf_next"];
 
 /// The tables whose `hf` are no keys of `config.json`.
 const TENSORS: [&str; 2] = ["weights", "unused"];

@@ -59,10 +59,12 @@ impl Fill<'_> {
             channels,
             frames,
             filter: schema.filter,
+            pixels: schema.pixels,
             tiled_edge: match (&schema.tiles, image) {
                 (Some(tiles), Some(image)) => Some(self.tiled_edge(tiles, image)?),
                 _ => None,
             },
+            crops: schema.crops,
             patch_bias: self.stored.has("patches.bias"),
             positions: schema.positions,
             norm: schema.norm.then(norm).transpose()?,

@@ -29,8 +29,8 @@ pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
-    CellRule, ImageLayers, ImagePromptSchema, ImageTexts, PatchPositions, PictureFilter, ProjectorSchema,
-    TileTexts, TilesSchema, TowerSchema,
+    CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchPositions,
+    PictureFilter, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema, TowerSchema,
 };
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,

@@ -22,6 +22,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "qwen3_vl",
     "qwen2_moe",
     "qwen3_moe",
+    "qwen3_vl_moe",
     "gemma",
     "gemma2",
     "gemma3",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::norm_facts::NormFacts;
-use super::tower_schema::{CellRule, ImageTexts, PatchPositions, PictureFilter};
+use super::tower_schema::{CellRule, CropsSchema, ImageTexts, PatchPositions, PictureFilter, PixelsSchema};
 
 /// The largest number of patches of an image of any size: 1,048,576 pixels in patches of 16 x 16. Larger pictures are
 /// scaled down, so that a tower's memory and time have a bound.
@@ -24,10 +24,16 @@ pub struct TowerFacts {
     pub frames: usize,
     /// How pictures are resized, if the model's files do not say it.
     pub filter: PictureFilter,
+    /// The pixels of pictures, if images have any size and the files do not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pixels: Option<PixelsSchema>,
     /// The pixels of the longer side of a picture before it is cut into tiles, each of which is an image; `None` if a
     /// picture is one image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiled_edge: Option<usize>,
+    /// Which crops a picture has beside the whole of it, if the model's files ask for crops and do not say which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crops: Option<CropsSchema>,
     /// Whether the projection of patches has a bias.
     pub patch_bias: bool,
     /// What patches know of their positions.

@@ -29,8 +29,12 @@ pub struct TowerSchema {
     /// How pictures are resized, if the model's files do not say it.
     #[serde(default)]
     pub filter: PictureFilter,
+    /// The pixels of pictures, if images have any size and the files do not say it.
+    pub pixels: Option<PixelsSchema>,
     /// How a picture becomes several images, if it does.
     pub tiles: Option<TilesSchema>,
+    /// Which crops a picture has beside the whole of it, if the model's files ask for crops and do not say which.
+    pub crops: Option<CropsSchema>,
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
@@ -70,12 +74,34 @@ pub enum PictureFilter {
     Lanczos,
 }
 
+/// The pixels of a picture after resizing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PixelsSchema {
+    /// The least.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+}
+
 /// How a picture becomes several images: tiles, row by row, and then the whole picture.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TilesSchema {
     /// The pixels of the longer side of a picture before it is cut; without a value, 4 times those of an image.
     pub edge: Field,
+}
+
+/// Which crops a picture has beside the whole of it: parts of its longer side.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CropsSchema {
+    /// The least pixels of a side of a crop.
+    pub min_side: u32,
+    /// The largest number of crops.
+    pub most: u32,
+    /// The least ratio of the longer side to the shorter one of a picture that has crops.
+    pub min_ratio: f64,
 }
 
 /// How cells of neighbouring patches become rows of the text model.
@@ -157,6 +183,21 @@ pub struct ImageTexts {
     /// What stands around the rows of tiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<TileTexts>,
+    /// What stands around a picture and its crops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crops: Option<CropTexts>,
+}
+
+/// The texts around a picture and its crops. Each of these images has the texts of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CropTexts {
+    /// What stands before the whole picture.
+    pub before: String,
+    /// What stands between the whole picture and the first crop.
+    pub first: String,
+    /// What stands between two crops.
+    pub between: String,
 }
 
 /// The texts around the tiles of a picture.

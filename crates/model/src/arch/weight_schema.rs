@@ -33,6 +33,8 @@ pub struct Weight {
     pub hf_or: Vec<OtherTensor>,
     /// The other tensor of GGUF that may hold it, where the first one is missing, in the same way.
     pub gguf_or: Option<String>,
+    /// The other tensor of GGUF of a weight of patches of two frames: it has the values of the second frame.
+    pub gguf_next: Option<String>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
@@ -173,6 +175,10 @@ pub struct ExpertsPart {
     /// Whether the tensor has columns instead of rows.
     #[serde(default)]
     pub transposed: bool,
+    /// Whether a transposed tensor may have rows instead, too. Its extents tell which, as for transformers' loader
+    /// (`Transpose` with `check_dims`).
+    #[serde(default)]
+    pub either: bool,
     /// Whether the tensor has blocks of 32 values in MXFP4 with a name that ends in `_blocks`, and another one,
     /// with `_scales`, their scales.
     #[serde(default)]

@@ -95,6 +95,15 @@ fn joined(columns: bool, at: impl Fn(usize, usize) -> usize) -> Vec<f32> {
     all
 }
 
+/// The matrices `down`, column by column.
+fn columns_of_down() -> Vec<f32> {
+    let down = matrices("down");
+    let turned = |index: usize| {
+        index / (WIDTH * INNER) * WIDTH * INNER + index % WIDTH * INNER + index / WIDTH % INNER
+    };
+    (0..EXPERTS * WIDTH * INNER).map(|index| down[turned(index)]).collect()
+}
+
 fn stacked(gate_up: (Vec<usize>, Vec<f32>), down: (Vec<usize>, Vec<f32>)) -> Tensors {
     let mut tensors = others();
     for (name, (extents, numbers)) in [("gate_up_proj", gate_up), ("down_proj", down)] {
@@ -163,12 +172,8 @@ fn experts_are_read_apart_stacked_interleaved_and_transposed() {
     let tensors = stacked((vec![EXPERTS, two, WIDTH], gate_up), down.clone());
     assert_holds_the_matrices(&open("stacked", &config(), &tensors, None).unwrap());
     let gate_up = joined(true, |part, row| 2 * row + part);
-    // Columns instead of rows.
-    let turned = |index: usize| {
-        index / (WIDTH * INNER) * WIDTH * INNER + index % WIDTH * INNER + index / WIDTH % INNER
-    };
-    let turned: Vec<f32> = (0..EXPERTS * WIDTH * INNER).map(|index| down.1[turned(index)]).collect();
-    let tensors = stacked((vec![EXPERTS, WIDTH, two], gate_up), (vec![EXPERTS, INNER, WIDTH], turned));
+    let tensors =
+        stacked((vec![EXPERTS, WIDTH, two], gate_up), (vec![EXPERTS, INNER, WIDTH], columns_of_down()));
     let part = |name: &str, of: &str| {
         format!(
             "hf = \"model.layers.{{i}}.mlp.experts.{name}\", hf_part = {{ experts = {of}, interleaved = true, transposed = true }}"
@@ -177,6 +182,36 @@ fn experts_are_read_apart_stacked_interleaved_and_transposed() {
     let arch =
         arch(&part("gate_up_proj", "[0, 2]"), &part("gate_up_proj", "[1, 2]"), &part("down_proj", "[0, 1]"));
     assert_holds_the_matrices(&open("transposed", &config(), &tensors, Some(arch)).unwrap());
+}
+
+/// The files of Qwen3-VL's authors have columns; transformers 5 writes rows.
+#[test]
+fn experts_by_columns_or_by_rows_are_told_by_their_extents() {
+    let part = |name: &str, of: &str| {
+        format!(
+            "hf = \"model.layers.{{i}}.mlp.experts.{name}\", hf_part = {{ experts = {of}, transposed = true, either = true }}, hf_or = []"
+        )
+    };
+    let either = || {
+        arch(&part("gate_up_proj", "[0, 2]"), &part("gate_up_proj", "[1, 2]"), &part("down_proj", "[0, 1]"))
+    };
+    let two = 2 * INNER;
+    let gate_up = |columns| joined(columns, |part, row| part * INNER + row);
+    let by_rows =
+        stacked((vec![EXPERTS, two, WIDTH], gate_up(false)), (vec![EXPERTS, WIDTH, INNER], matrices("down")));
+    assert_holds_the_matrices(&open("by-rows", &config(), &by_rows, Some(either())).unwrap());
+    let by_columns =
+        stacked((vec![EXPERTS, WIDTH, two], gate_up(true)), (vec![EXPERTS, INNER, WIDTH], columns_of_down()));
+    assert_holds_the_matrices(&open("by-columns", &config(), &by_columns, Some(either())).unwrap());
+    let mut config = config();
+    config["moe_intermediate_size"] = json!(WIDTH / 2);
+    let numbers = |count: usize| Random(3).numbers(EXPERTS * count);
+    let square = stacked(
+        (vec![EXPERTS, WIDTH, WIDTH], numbers(WIDTH * WIDTH)),
+        (vec![EXPERTS, WIDTH / 2, WIDTH], numbers(WIDTH * WIDTH / 2)),
+    );
+    let error = open("square", &config, &square, Some(either())).unwrap_err();
+    assert!(error.contains("girih cannot tell which"), "{error}");
 }
 
 /// Blocks of 32 codes of four bits: in the tensor the even value of a pair is in the lower bits, in girih's

@@ -17,4 +17,5 @@ mod light;
 mod new_mixers;
 mod parallel;
 mod shared_kv;
+mod towers;
 mod verified;
