@@ -112,18 +112,24 @@ fn parts(content: &Value) -> usize {
     items(content).filter_map(|part| url(part).or_else(|| data(part))).sum()
 }
 
-/// Whether one of these prompts has images that are not taken out yet.
-pub fn has_images(prompts: &[Prompt]) -> bool {
-    prompts.iter().any(|prompt| match prompt {
-        Prompt::Conversation(conversation) => messages_have_images(&conversation.messages),
-        Prompt::Text(_) | Prompt::Tokens(_) => false,
+/// The parameter of the first image of these prompts that is not taken out yet.
+pub fn first_image(prompts: &[Prompt]) -> Option<&str> {
+    prompts.iter().find_map(|prompt| match prompt {
+        Prompt::Conversation(conversation) => first_image_of_messages(&conversation.messages),
+        Prompt::Text(_) | Prompt::Tokens(_) => None,
     })
 }
 
-/// Whether messages have images.
-pub fn messages_have_images(messages: &[Value]) -> bool {
+/// The parameter of the first image of messages.
+pub fn first_image_of_messages(messages: &[Value]) -> Option<&str> {
     let contents = messages.iter().filter_map(|message| message.get("content")?.as_array());
-    contents.flatten().any(|part| part.get(DATA).or(part.get(URL)).is_some())
+    let waits = |part: &&Value| part.get(DATA).or(part.get(URL)).is_some();
+    contents.flatten().find(waits)?.get(PARAM)?.as_str()
+}
+
+/// The error of an image that the model does not read, and why.
+pub fn unread_image(param: &str, why: &str) -> ApiError {
+    ApiError::unsupported(param, format!("{param} is an image: {why}"))
 }
 
 /// The parts of a conversation's messages that may be images.
@@ -177,8 +183,7 @@ pub fn decoded(
 ) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
     if let Err(error) = model.image_format() {
-        let param = &first.param;
-        return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
+        return Err(unread_image(&first.param, &error.to_string()));
     }
     let mut taken = 0;
     let patches = images.into_iter().map(|image| {
@@ -229,7 +234,7 @@ mod tests {
             let mut conversation = Conversation::new();
             let parts = vec![image_of_url("p", url).unwrap()];
             conversation.messages.push(json!({"role": "user", "content": content(parts)}));
-            assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+            assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), Some("p"));
             let part = image_parts(&mut conversation).next().unwrap();
             assert_eq!(url_of(part), Some(("p".to_owned(), url.to_owned())));
             let error = take_images(&mut conversation).err().unwrap();
@@ -251,9 +256,10 @@ mod tests {
         conversation
             .messages
             .push(json!({"role": "user", "content": content(vec![text_part("a"), text_part("b")])}));
-        assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+        let param = "messages[0].content[0]";
+        assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), Some(param));
         let images = take_images(&mut conversation).unwrap();
-        assert_eq!((images.len(), images[0].param.as_str()), (1, "messages[0].content[0]"));
+        assert_eq!((images.len(), images[0].param.as_str()), (1, param));
         assert_eq!(
             conversation.messages,
             [
@@ -261,7 +267,7 @@ mod tests {
                 json!({"role": "user", "content": "a\nb"}),
             ]
         );
-        assert!(!has_images(&[Prompt::Conversation(conversation.clone())]));
+        assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), None);
         assert!(take_images(&mut conversation).unwrap().is_empty());
     }
 

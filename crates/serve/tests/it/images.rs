@@ -189,7 +189,9 @@ impl ImageFetcher for Pictures {
 fn fetching() -> (Server, Arc<Pictures>) {
     let pictures = Arc::new(Pictures::default());
     let mut options = serve_options();
-    options.models.extend(crate::model_server::options().models);
+    let mut without = options.models[0].clone();
+    (without.name, without.run_options.images) = ("without".to_owned(), false);
+    options.models.extend(crate::model_server::options().models.into_iter().chain([without]));
     options.image_fetcher = Some(Arc::clone(&pictures) as Arc<dyn ImageFetcher>);
     (Server::start(options).unwrap(), pictures)
 }
@@ -231,9 +233,11 @@ fn urls_are_fetched_where_the_operator_allows_it() {
     let before = fetched();
     let many = refusal(&ask(CHAT, &chat(&vec![of("rgb.png"); 17])));
     assert_eq!(many, (400, "invalid_value".to_owned(), "messages[0].content[16]".to_owned()));
-    let mut blind = chat(&[of("rgb.png")]);
-    blind["model"] = json!("stories260k");
-    assert_eq!(refusal(&ask(CHAT, &blind)), first("unsupported_parameter"));
+    for model in ["stories260k", "without"] {
+        let mut blind = chat(&[of("rgb.png")]);
+        blind["model"] = json!(model);
+        assert_eq!(refusal(&ask(CHAT, &blind)), first("unsupported_parameter"), "{model}");
+    }
     assert_eq!(fetched(), before, "what is refused is not fetched");
 }
 

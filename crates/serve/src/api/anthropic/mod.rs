@@ -22,7 +22,7 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::find_model::find_model;
 use crate::generation::begin;
-use crate::images::{decoded, messages_have_images, take_images};
+use crate::images::{decoded, first_image_of_messages, take_images};
 use crate::json_body::read_body;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
@@ -63,9 +63,11 @@ pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, bo
 
 async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let body: MessagesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
-    let generation = begin(state, caller, body.checked()?).await?;
+    let (is_stream, request) = (body.stream == Some(true), body.checked()?);
+    drop(body);
+    let generation = begin(state, caller, request).await?;
     let id = format!("msg_{}", new_id());
-    if body.stream == Some(true) {
+    if is_stream {
         let events = MessageEvents::new(id, &generation);
         return stream_response(generation, events).await;
     }
@@ -90,9 +92,9 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let session = ready_session(state, &model).await?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match messages_have_images(&conversation.messages) {
-        true => model.image_turn().await?,
-        false => None,
+    let image_turn = match first_image_of_messages(&conversation.messages) {
+        Some(_) => model.image_turn().await?,
+        None => None,
     };
     let turn = model.turn().await;
     in_background(move || {

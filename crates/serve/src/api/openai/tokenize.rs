@@ -18,7 +18,7 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::find_model;
-use crate::images::{decoded, messages_have_images, take_images};
+use crate::images::{decoded, first_image_of_messages, take_images};
 use crate::json_body::{from_json_object, read_body};
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
@@ -101,9 +101,9 @@ pub async fn tokenize(
     let session = ready_session(&state, &model).await?;
     let messages = body.messages.as_deref().map(template_messages).transpose()?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match messages.is_some_and(|messages| messages_have_images(&messages)) {
-        true => model.image_turn().await?,
-        false => None,
+    let image_turn = match first_image_of_messages(&messages.unwrap_or_default()) {
+        Some(_) => model.image_turn().await?,
+        None => None,
     };
     let turn = model.turn().await;
     in_background(move || {
