@@ -106,6 +106,7 @@ pub struct ImagePatches {
     tiles: [u32; 2],
     /// That of each tile, and that of the whole picture.
     digests: Arc<[[u8; 32]]>,
+    note: Option<Arc<str>>,
 }
 
 impl fmt::Debug for ImagePatches {
@@ -136,7 +137,7 @@ impl ImagePatches {
     }
 
     fn made(values: Arc<[f32]>, grid: Option<ImageGrid>) -> ImagePatches {
-        ImagePatches { digests: [digest(&values, grid)].into(), values, grid, tiles: [0, 0] }
+        ImagePatches { digests: [digest(&values, grid)].into(), values, grid, tiles: [0, 0], note: None }
     }
 
     /// A picture with these rows and columns of tiles, and the whole of it behind them. All have as many values.
@@ -164,7 +165,23 @@ impl ImagePatches {
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let digests = values.chunks_exact(size).map(|values| digest(values, None)).collect();
-        Ok(ImagePatches { digests, values, grid: None, tiles })
+        Ok(ImagePatches { digests, values, grid: None, tiles, note: None })
+    }
+
+    /// The same patches, with a note on how they were made.
+    #[cfg(feature = "image")]
+    pub(crate) fn with_note(self, note: Option<String>) -> ImagePatches {
+        ImagePatches { note: note.map(Arc::from), ..self }
+    }
+
+    /// How the picture was prepared otherwise than the model's files say, for people: a picture of very many patches becomes
+    /// smaller.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).note(), None);
+    /// ```
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The rows and columns of tiles before the whole picture; 0 and 0 if there are none.
@@ -238,15 +255,24 @@ impl ImagePatches {
         &self.values
     }
 
-    /// What identifies the values of the whole picture: images with equal ones share rows and state.
+    /// What identifies the picture, with its tiles: those with equal values and an equal grid have equal digests.
     ///
     /// ```
     /// use girih::ImagePatches;
     ///
     /// assert_ne!(ImagePatches::new(vec![0.5]).digest(), ImagePatches::new(vec![0.25]).digest());
+    /// let [one, other] = [0.5, 0.25].map(|tile| ImagePatches::tiled(vec![tile, 0.5, 1.0], [1, 2]));
+    /// assert_ne!(one?.digest(), other?.digest());
+    /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn digest(&self) -> [u8; 32] {
-        self.digests[self.digests.len() - 1]
+        if let [only] = *self.digests {
+            return only;
+        }
+        let mut digest = Sha256::new();
+        self.digests.iter().for_each(|of_image| digest.update(of_image));
+        self.tiles.iter().for_each(|count| digest.update(count.to_le_bytes()));
+        digest.finalize().into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a picture becomes images, and these the patches that a tower reads.
 
 use girih_graph::Result;
-use girih_image::{PatchRows, Picture, PictureTiling, Preprocess};
+use girih_image::{PatchRows, Picture, PictureTiling, Preprocess, TargetSize};
 use girih_model::arch::{ImageGrid, TowerFacts};
 
 use crate::image::ImagePatches;
@@ -11,6 +11,8 @@ use crate::image::ImagePatches;
 pub(crate) struct PicturePreparation {
     /// How an image becomes patches.
     pub image: Preprocess,
+    /// The size that the model's files state, which may be larger than that of `image`.
+    pub stated: TargetSize,
     /// How a picture becomes several images, if it may.
     pub tiles: Option<PictureTiling>,
 }
@@ -24,7 +26,8 @@ impl PicturePreparation {
             return Ok(match facts.only_grid() {
                 Some(_) => ImagePatches::new(values),
                 None => {
-                    ImagePatches::of_grid(values, ImageGrid { down: down as usize, across: across as usize })
+                    let grid = ImageGrid { down: down as usize, across: across as usize };
+                    ImagePatches::of_grid(values, grid).with_note(self.note(picture, facts)?)
                 }
             });
         };
@@ -34,5 +37,19 @@ impl PicturePreparation {
             values.extend(self.image.rows(image, cell)?.values);
         }
         ImagePatches::tiled(values, tiles.grid)
+    }
+
+    /// Says if a picture becomes smaller than the model's files state.
+    fn note(&self, picture: &Picture, facts: &TowerFacts) -> Result<Option<String>> {
+        let sides = [picture.width(), picture.height()];
+        let ([width, height], stated) = (self.image.size.of(sides)?, self.stated.of(sides)?);
+        let [stated_width, stated_height] = stated;
+        Ok((stated != [width, height]).then(|| {
+            format!(
+                "the picture becomes {width} x {height} pixels, and {stated_width} x {stated_height} by the model's files: \
+                 girih runs image towers with at most {} patches",
+                facts.max_patches()
+            )
+        }))
     }
 }

@@ -491,7 +491,10 @@ mod tests {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let ended = Arc::new(std::sync::Mutex::new(ended));
         let work = move |_: Bytes| async move {
-            in_background(move || Ok(ended.lock().expect("one thread").recv().is_ok())).await.is_ok().to_string()
+            in_background(move || Ok(ended.lock().expect("one thread").recv().is_ok()))
+                .await
+                .is_ok()
+                .to_string()
         };
         let router = Router::new().route("/v1/messages", post(work)).layer(DefaultBodyLimit::disable());
         let router = router.layer(from_fn_with_state(limits.clone(), limit_body));

@@ -319,11 +319,12 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
 fn with_images(
     mut prompt: Prompt,
     model: &Model,
+    notes: &ParameterNotes,
     client: &Weak<()>,
 ) -> Result<(Prompt, Vec<ImagePatches>), ApiError> {
     let images = match &mut prompt {
         Prompt::Conversation(conversation) => {
-            decoded(take_images(conversation)?, model, || client.strong_count() > 0)?
+            decoded(take_images(conversation)?, model, notes, || client.strong_count() > 0)?
         }
         Prompt::Text(_) | Prompt::Tokens(_) => Vec::new(),
     };
@@ -368,7 +369,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
-            let (prompt, images) = with_images(prompt, &model, client)?;
+            let (prompt, images) = with_images(prompt, &model, &self.notes, client)?;
             let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {

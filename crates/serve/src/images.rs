@@ -12,6 +12,7 @@ use girih::{Conversation, DecodeLimits, ErrorKind, IMAGES_KEPT, ImagePatches, Mo
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
+use crate::parameters::ParameterNotes;
 
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
@@ -172,13 +173,14 @@ pub fn take_images(conversation: &mut Conversation) -> Result<Vec<EncodedImage>,
     }
 }
 
-/// The patches of images, as the model's tower reads them, while they are wanted.
+/// The patches of images, as the model's tower reads them, while they are wanted. `notes` say what is left out or made smaller.
 ///
 /// # Errors
 /// When the model reads none, one is broken or too large, or they are not wanted any more.
 pub fn decoded(
     images: Vec<EncodedImage>,
     model: &Model,
+    notes: &ParameterNotes,
     is_wanted: impl Fn() -> bool,
 ) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
@@ -191,7 +193,7 @@ pub fn decoded(
         if !is_wanted() {
             return Err(ApiError::invalid(&image.param, "the client left before its images were decoded"));
         }
-        let patches = image.decoded(model)?;
+        let patches = image.decoded(model, notes)?;
         taken += size_of_val(patches.values());
         if taken > MAX_PATCH_BYTES {
             let message = format!(
@@ -206,15 +208,20 @@ pub fn decoded(
 }
 
 impl EncodedImage {
-    fn decoded(&self, model: &Model) -> Result<ImagePatches, ApiError> {
+    fn decoded(&self, model: &Model, notes: &ParameterNotes) -> Result<ImagePatches, ApiError> {
         let param = &self.param;
         // Clients leave padding out.
         let bytes = STANDARD_PAD_INDIFFERENT.decode(self.base64.trim_ascii()).map_err(|_| {
             ApiError::invalid(param, format!("{param} is not base64; encode the bytes of the image file"))
         })?;
         let limits = DecodeLimits { pixels: MAX_PIXELS, ..DecodeLimits::default() };
-        let patches = Picture::decode(&bytes, &limits).and_then(|picture| model.image_patches(&picture));
-        patches.map_err(|error| match error.kind() {
+        let read = || {
+            let picture = Picture::decode(&bytes, &limits)?;
+            let patches = model.image_patches(&picture)?;
+            picture.note().into_iter().chain(patches.note()).for_each(|note| notes.add_image(param, note));
+            Ok(patches)
+        };
+        read().map_err(|error: girih::Error| match error.kind() {
             ErrorKind::Refused => ApiError::invalid(param, format!("{param}: {error}")),
             _ => ApiError::from(error),
         })

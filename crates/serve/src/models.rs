@@ -144,7 +144,9 @@ impl ListedModel {
         self.model.image_format().map_err(|error| unread_image(param, &error.to_string()))?;
         match self.run_options.images {
             true => Ok(()),
-            false => Err(unread_image(param, "the server runs the model without its image tower (--no-images)")),
+            false => {
+                Err(unread_image(param, "the server runs the model without its image tower (--no-images)"))
+            }
         }
     }
 

@@ -29,8 +29,9 @@ async fn within<T>(max: Option<Duration>, turns: impl Future<Output = T>) -> Res
     let Some(max) = max else { return Ok(turns.await) };
     timeout(max, turns).await.map_err(|_| {
         let seconds = max.as_secs_f64();
-        let message =
-            format!("the request has waited {seconds:.0} s for its turn, which is the maximum; try again later");
+        let message = format!(
+            "the request has waited {seconds:.0} s for its turn, which is the maximum; try again later"
+        );
         ApiError::queue_timeout(message).retry_after(max)
     })
 }

@@ -302,6 +302,14 @@ fn a_text_that_spells_an_image_is_a_text() {
 }
 
 #[test]
+fn an_image_that_is_read_otherwise_than_its_file_says_is_named() {
+    let reply = ask(CHAT, &chat(&[url("rgb.png"), url("animated.gif")]));
+    let note = "messages[0].content[1]: the image is animated; only its first frame is used";
+    assert_eq!((reply.status, reply.header("x-girih-images")), (200, Some(note)), "{reply:?}");
+    assert_eq!(ask(CHAT, &chat(&[url("rgb.png")])).header("x-girih-images"), None);
+}
+
+#[test]
 fn what_is_no_image_is_refused_by_name() {
     let refused = |urls: &[String]| refusal(&ask(CHAT, &chat(urls)));
     let first = |code: &str| (400, code.to_owned(), "messages[0].content[0]".to_owned());

@@ -24,6 +24,7 @@ use crate::find_model::find_model;
 use crate::generation::begin;
 use crate::images::{decoded, first_image_of_messages, take_images};
 use crate::json_body::read_body;
+use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
 use crate::sse::{ServerSentEvent, stream_response};
@@ -96,7 +97,7 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
         Some(_) => model.image_turn().await?,
         None => None,
     };
-    let turn = model.turn().await;
+    let (turn, notes) = (model.turn().await, ParameterNotes::current());
     in_background(move || {
         let _turns = (turn, image_turn);
         let model = session.model();
@@ -104,7 +105,7 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
             // Whether it has an effect is told by the reply to the same request.
             let _why = thinking.apply(&mut conversation, model)?;
         }
-        let images = decoded(take_images(&mut conversation)?, model, || true)?;
+        let images = decoded(take_images(&mut conversation)?, model, &notes, || true)?;
         let spans = model.render_with_images(&conversation, &images)?;
         let input_tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())
