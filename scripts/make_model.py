@@ -39,6 +39,24 @@ COMMON = {
     "use_cache": True,
 }
 
+# What the text models of Gemma 3 share.
+GEMMA3 = COMMON | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "attn_logit_softcapping": None,
+    "bos_token_id": 2,
+    "eos_token_id": [1, 106],
+    "final_logit_softcapping": None,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "pad_token_id": 0,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-6,
+    "rope_local_base_freq": 10000,
+    "rope_theta": 1000000,
+    "sliding_window_pattern": 6,
+}
+
 SHAPES = {
     "llama-3.2-1b": COMMON
     | {
@@ -88,57 +106,29 @@ SHAPES = {
         "use_sliding_window": False,
         "vocab_size": 151936,
     },
-    "gemma-3-1b": COMMON
+    "gemma-3-1b": GEMMA3
     | {
-        "architectures": ["Gemma3ForCausalLM"],
-        "model_type": "gemma3_text",
-        "attn_logit_softcapping": None,
-        "bos_token_id": 2,
-        "eos_token_id": [1, 106],
-        "final_logit_softcapping": None,
-        "head_dim": 256,
-        "hidden_activation": "gelu_pytorch_tanh",
         "hidden_size": 1152,
         "intermediate_size": 6912,
         "max_position_embeddings": 32768,
         "num_attention_heads": 4,
         "num_hidden_layers": 26,
         "num_key_value_heads": 1,
-        "pad_token_id": 0,
-        "query_pre_attn_scalar": 256,
-        "rms_norm_eps": 1e-6,
-        "rope_local_base_freq": 10000,
         "rope_scaling": None,
-        "rope_theta": 1000000,
         "sliding_window": 512,
-        "sliding_window_pattern": 6,
         "vocab_size": 262144,
     },
     # The text model of Gemma-3-4B.
-    "gemma-3-4b": COMMON
+    "gemma-3-4b": GEMMA3
     | {
-        "architectures": ["Gemma3ForCausalLM"],
-        "model_type": "gemma3_text",
-        "attn_logit_softcapping": None,
-        "bos_token_id": 2,
-        "eos_token_id": [1, 106],
-        "final_logit_softcapping": None,
-        "head_dim": 256,
-        "hidden_activation": "gelu_pytorch_tanh",
         "hidden_size": 2560,
         "intermediate_size": 10240,
         "max_position_embeddings": 131072,
         "num_attention_heads": 8,
         "num_hidden_layers": 34,
         "num_key_value_heads": 4,
-        "pad_token_id": 0,
-        "query_pre_attn_scalar": 256,
-        "rms_norm_eps": 1e-6,
-        "rope_local_base_freq": 10000,
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        "rope_theta": 1000000,
         "sliding_window": 1024,
-        "sliding_window_pattern": 6,
         "vocab_size": 262208,
     },
 }

@@ -43,6 +43,8 @@ class App {
   messages = $derived(this.current ? path(this.current) : []);
   /** The ids of shown messages that requests leave out. */
   leftOut = $derived(conversationTree.leftOut(this.messages));
+  /** The images that the next message's request has before those of the message. */
+  imagesBefore = $derived(conversationTree.imagesBefore(this.messages));
   hasImages = $derived(this.messages.some((message) => message.images?.length > 0));
   running = $derived(this.messages.at(-1)?.state === 'running');
   /** Whether the shown conversation is in the list. */
@@ -147,10 +149,11 @@ class App {
     }
   }
 
-  /** Downloads conversations with their images; one conversation or a list. */
+  /** Downloads conversations with their images; one conversation or a list. Says how many images the browser has lost. */
   async export(name, conversations) {
     const all = $state.snapshot([conversations].flat());
-    await images.addUrls(all);
+    const lost = await images.addUrls(all);
+    if (lost > 0) this.problem = { kind: 'export', text: `${name}: ${images.lostNote(lost)}` };
     download(name, Array.isArray(conversations) ? all : all[0]);
   }
 

@@ -56,6 +56,12 @@ export function leftOut(shown) {
   return new Set(shown.filter((message, at) => isFailed(message) || isUnanswered(message, shown[at + 1])).map(({ id }) => id));
 }
 
+/** The images of a branch that are sent, too, with a message of the user behind it. */
+export function imagesBefore(shown) {
+  const out = leftOut([...shown, { id: null, role: 'user' }]);
+  return shown.filter(({ id }) => !out.has(id)).flatMap(({ images }) => images ?? []);
+}
+
 /** Adds a message under `parent` and shows its branch. Returns the message as the conversation holds it. */
 export function add(conversation, parent, message) {
   conversation.messages.push({ id: newId(), parent, ...message });

@@ -9,6 +9,7 @@ import { newId } from './conversation.js';
  * @property {string} type
  * @property {number} width in pixels, as its sender sees it
  * @property {number} height
+ * @property {number} [bytes] of its file; older messages lack it
  * @property {string} [scaled] what was changed before it was sent, a sentence
  */
 
@@ -18,7 +19,10 @@ export const TYPES = ['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'ima
 /** The images that the server takes in one request. */
 export const MAX_IMAGES = 16;
 
-/** A larger file is scaled down: several must fit into a request, whose body has four bytes for three. */
+/** The bytes of the images that fit into one request: 64 MB with four bytes for three, less 4 MB for the rest of it. */
+const MAX_REQUEST_BYTES = 45_000_000;
+
+/** A larger file is scaled down: several must fit into a request. */
 const MAX_BYTES = 12_000_000;
 
 /** The server decodes no more pixels. */
@@ -47,7 +51,7 @@ export async function imageOf(file) {
     const { blob, ...description } = image;
     const id = newId();
     unkept.set(id, blob);
-    return { id, name, ...description };
+    return { id, name, bytes: blob.size, ...description };
   } finally {
     bitmap.close();
   }
@@ -104,6 +108,9 @@ export async function urlOf(image) {
   });
 }
 
+/** The bytes of the file in a data URL of base64, to within two. */
+export const bytesOf = (url) => Math.floor(((url.length - url.indexOf(',') - 1) * 3) / 4);
+
 /** Takes the bytes of images out of the messages of a file. */
 export function takeUrls(conversations) {
   for (const image of conversations.flatMap(({ messages }) => messages).flatMap(({ images }) => images ?? [])) {
@@ -114,8 +121,24 @@ export function takeUrls(conversations) {
   }
 }
 
-/** A request's body, with the images of its messages as OpenAI's API has them. */
+/** Why these images do not fit into one request, and what to remove: a sentence; '' if they fit. */
+export function requestFault(images) {
+  const spare = images.length - MAX_IMAGES;
+  if (spare > 0) {
+    return `The conversation would have ${images.length} images, and a request has at most ${MAX_IMAGES}. Remove ${spare}, or delete messages that have images.`;
+  }
+  const bytes = images.reduce((sum, image) => sum + (image.bytes ?? 0), 0);
+  if (bytes <= MAX_REQUEST_BYTES) return '';
+  const [size, most] = [bytes, MAX_REQUEST_BYTES].map((bytes) => `${(bytes / 1e6).toFixed(1)} MB`);
+  return `The images of the conversation would have ${size}, and those of a request at most ${most}. Remove some, or delete messages that have large ones.`;
+}
+
+/** A request's body, with the images of its messages as OpenAI's API has them. Rejects with a sentence if they do not fit. */
 export async function withImages(body) {
+  const all = body.messages.flatMap(({ images }) => images ?? []);
+  const sizes = await Promise.all(all.map(async (image) => ({ bytes: (await blobOf(image)).size })));
+  const fault = requestFault(sizes);
+  if (fault) throw new Error(fault);
   const messages = await Promise.all(
     body.messages.map(async ({ images, ...message }) => {
       if (!images) return message;
@@ -133,12 +156,28 @@ export function idsOf(conversations) {
   return messages.flatMap(({ images }) => images?.map(({ id }) => id) ?? []);
 }
 
-/** Adds the bytes of their images to conversations, for a file, and leaves out those that the browser has lost. */
+/**
+ * Adds the bytes of their images to conversations, for a file. Images that the browser has lost are left out, and a note in
+ * their conversation says how many. Returns the number of all.
+ */
 export async function addUrls(conversations) {
-  for (const message of conversations.flatMap(({ messages }) => messages).filter(({ images }) => images)) {
-    for (const image of message.images) image.url = await urlOf(image).catch(() => '');
-    message.images = message.images.filter(({ url }) => url !== '');
+  let lost = 0;
+  for (const conversation of conversations) {
+    const before = lost;
+    for (const message of conversation.messages.filter(({ images }) => images)) {
+      for (const image of message.images) image.url = await urlOf(image).catch(() => '');
+      const kept = message.images.filter(({ url }) => url !== '');
+      lost += message.images.length - kept.length;
+      message.images = kept;
+    }
+    if (lost > before) conversation.note = lostNote(lost - before);
   }
+  return lost;
+}
+
+/** The sentence of images that an exported file lacks. */
+export function lostNote(count) {
+  return count === 1 ? '1 image is left out: the browser no longer has it.' : `${count} images are left out: the browser no longer has them.`;
 }
 
 let opening = null;

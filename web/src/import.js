@@ -1,7 +1,7 @@
 // Reads conversations from a file that this page exported. The file may be anybody's, so only what is checked here
 // is taken from it.
 import { newId } from './conversation.js';
-import { MAX_IMAGES, TYPES, takeUrls } from './images.js';
+import { MAX_IMAGES, TYPES, bytesOf, takeUrls } from './images.js';
 import { EMPTY } from './settings.js';
 
 /** The largest file, in bytes. An export has up to six bytes for a character, indents, and four bytes for three of an image. */
@@ -101,7 +101,7 @@ function pictures(value, where) {
   check(images.length <= MAX_IMAGES && images.every(isImage), `${where} has images that cannot be read.`);
   return {
     images: images.map(({ name, type, width, height, url, scaled }) => {
-      const image = { id: newId(), name: name.slice(0, 200), type, width, height, url };
+      const image = { id: newId(), name: name.slice(0, 200), type, width, height, url, bytes: bytesOf(url) };
       return isText(scaled) ? { ...image, scaled: scaled.slice(0, 200) } : image;
     }),
   };

@@ -152,6 +152,46 @@ pageTest('what is no image is said', async (page) => {
   assert.ok(!(await give(page, 'paste', { ...pasted, plain: 'a table' })), 'a copied table is pasted as text');
 });
 
+pageTest('the images of the whole conversation count', async (page) => {
+  const dots = (count) => Array(count).fill({ name: 'dot.png', mimeType: 'image/png', buffer: readFileSync(FILE) });
+  await choose(page, dots(15));
+  await button(form(page), 'Send').click();
+  await replied(page);
+  await choose(page, dots(2));
+  const sentence = 'A request has at most 16 images; dot.png was left out. Delete messages that have images: the conversation has 15.';
+  await form(page).getByText(sentence).waitFor();
+  await button(form(page), 'Send').click();
+  await replied(page);
+  assert.equal(mock.requests.at(-1).messages.flatMap(({ content }) => content).filter(({ type }) => type === 'image_url').length, 16);
+  await page.getByRole('button', { name: 'Delete your message' }).first().click();
+  await button(page.getByRole('dialog'), 'Delete').click();
+  const large = [3, 4, 5, 6].map((number) => ({ name: `large${number}.bmp`, mimeType: 'image/bmp', buffer: bmp(1990, 2000) }));
+  await choose(page, large);
+  await form(page).getByText('The images of the conversation would have 47.8 MB, and those of a request at most 45.0 MB.').waitFor();
+  assert.ok(await button(form(page), 'Send').isDisabled());
+  await button(page, 'Remove large6.bmp').click();
+  assert.ok(await button(form(page), 'Send').isEnabled());
+});
+
+pageTest('an exported file says which images the browser has lost', async (page) => {
+  await choose(page, [FILE, FILE]);
+  await button(form(page), 'Send').click();
+  await replied(page);
+  await page.reload();
+  await drawing(page.locator('article.user'), 'rgb.png').first().and(page.locator('[data-drawn]')).waitFor();
+  await page.evaluate(async () => {
+    const asked = (request) => new Promise((resolve) => (request.onsuccess = () => resolve(request.result)));
+    const database = await asked(indexedDB.open('girih'));
+    await asked(database.transaction('images', 'readwrite').objectStore('images').clear());
+    database.close();
+  });
+  const [file] = await Promise.all([page.waitForEvent('download'), button(page, 'Export all').click()]);
+  const [conversation] = JSON.parse(readFileSync(await file.path(), 'utf8'));
+  const sentence = '2 images are left out: the browser no longer has them.';
+  assert.deepEqual([conversation.note, conversation.messages[0].images], [sentence, []]);
+  await page.getByRole('alert').getByText(`girih-conversations.json: ${sentence}`).waitFor();
+});
+
 pageTest('a model that reads no images is named', async (page) => {
   await choose(page, [FILE]);
   await page.getByLabel('Model', { exact: true }).selectOption('girih-1b');

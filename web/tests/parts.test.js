@@ -143,7 +143,7 @@ test('only what is checked is imported', () => {
   const withImage = (change) => ({ messages: [{ ...user, images: [{ ...image, ...change }] }] });
   const [found] = conversationsIn(JSON.stringify({ ...record, ...withImage({}) }))[0].messages[0].images;
   assert.match(found.id, /^[0-9a-f]{18}$/);
-  assert.deepEqual({ ...found, id: '' }, { id: '', name: 'a.png', type: 'image/png', width: 2, height: 1, url: 'data:image/png;base64,AAAA' });
+  assert.deepEqual({ ...found, id: '' }, { id: '', name: 'a.png', type: 'image/png', width: 2, height: 1, url: 'data:image/png;base64,AAAA', bytes: 3 });
   for (const change of [{ type: 'image/svg+xml' }, { width: 0 }, { height: 1.5 }, { name: 1 }, { url: 'https://a.org/x.png' }, { url: 'data:text/html;base64,AAAA' }, { url: 'data:image/png;base64,A' }, { url: 'data:image/png;base64,<a>=' }]) {
     refused(withImage(change), /message 1 of the conversation has images that cannot be read/);
   }

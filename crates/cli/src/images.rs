@@ -23,7 +23,11 @@ pub fn patches(model: &Model, path: &Path, show: Show) -> Result<ImagePatches> {
     if let Some(note) = picture.note() {
         show.note(format!("{}: {note}", path.display()));
     }
-    Ok(model.image_patches(&picture)?)
+    let patches = model.image_patches(&picture)?;
+    if let Some(note) = patches.note() {
+        show.note(format!("{}: {note}", path.display()));
+    }
+    Ok(patches)
 }
 
 /// `options` with images. A step has room for the rows of one image and a row of each other sequence; `show` says if that

@@ -107,6 +107,7 @@ pub struct ImagePatches {
     parts: ImageParts,
     /// That of each image, in their order.
     digests: Arc<[[u8; 32]]>,
+    note: Option<Arc<str>>,
 }
 
 /// The images of a picture beside the whole of it.
@@ -151,6 +152,7 @@ impl ImagePatches {
             values,
             grid,
             parts: ImageParts::Tiles([0, 0]),
+            note: None,
         }
     }
 
@@ -196,7 +198,23 @@ impl ImagePatches {
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let digests = values.chunks_exact(size).map(|values| digest(values, None)).collect();
-        Ok(ImagePatches { digests, values, grid: None, parts })
+        Ok(ImagePatches { digests, values, grid: None, parts, note: None })
+    }
+
+    /// The same patches, with a note on how they were made.
+    #[cfg(feature = "image")]
+    pub(crate) fn with_note(self, note: Option<String>) -> ImagePatches {
+        ImagePatches { note: note.map(Arc::from), ..self }
+    }
+
+    /// How the picture was prepared otherwise than the model's files say, for people: a picture of very many patches becomes
+    /// smaller.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).note(), None);
+    /// ```
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The rows and columns of tiles before the whole picture; 0 and 0 if there are none.
@@ -285,18 +303,28 @@ impl ImagePatches {
         &self.values
     }
 
-    /// What identifies the values of the whole picture: images with equal ones share rows and state.
+    /// What identifies the picture, with its tiles: those with equal values and an equal grid have equal digests.
     ///
     /// ```
     /// use girih::ImagePatches;
     ///
     /// assert_ne!(ImagePatches::new(vec![0.5]).digest(), ImagePatches::new(vec![0.25]).digest());
+    /// let [one, other] = [0.5, 0.25].map(|tile| ImagePatches::tiled(vec![tile, 0.5, 1.0], [1, 2]));
+    /// assert_ne!(one?.digest(), other?.digest());
+    /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn digest(&self) -> [u8; 32] {
-        match self.parts {
-            ImageParts::Tiles(_) => self.digests[self.digests.len() - 1],
-            ImageParts::Crops(_) => self.digests[0],
+        if let [only] = *self.digests {
+            return only;
         }
+        let (kind, counts) = match self.parts {
+            ImageParts::Tiles(counts) => (0, counts),
+            ImageParts::Crops(count) => (1, [count, 1]),
+        };
+        let mut digest = Sha256::new();
+        self.digests.iter().for_each(|of_image| digest.update(of_image));
+        [kind, counts[0], counts[1]].iter().for_each(|count: &u32| digest.update(count.to_le_bytes()));
+        digest.finalize().into()
     }
 }
 

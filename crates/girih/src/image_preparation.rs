@@ -103,7 +103,7 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
             "the model has no preprocessor_config.json, which says how its images are prepared; download it, too",
         ));
     };
-    Ok(PicturePreparation { image: within(facts, min, max), parts: PictureParts::Whole })
+    Ok(within(facts, min, max))
 }
 
 /// What the model's files say, and the name of the file; `None` if there is none.
@@ -136,8 +136,8 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
         let edge = u32::try_from(edge).unwrap_or(u32::MAX);
         PictureParts::Tiles(PictureTiling { edge, side, is_split: true })
     });
-    let image = of_size(facts, TargetSize::Fixed { width: side, height: side }, filter);
-    PicturePreparation { image, parts }
+    let stated = TargetSize::Fixed { width: side, height: side };
+    PicturePreparation { image: of_size(facts, stated, filter), stated, parts }
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
@@ -154,7 +154,7 @@ fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Prepro
 
 /// What a file says of a model whose images have any size: those of transformers' `Qwen2VLImageProcessor`. Pictures with
 /// more pixels than girih takes become smaller.
-fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preprocess> {
+fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
     let unread = |key: &str| {
         let sentence = format!("the key '{key}' is missing, which says how images are prepared");
         Error::with_kind(ErrorKind::Refused, sentence)
@@ -175,17 +175,19 @@ fn any_size(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Preproces
 }
 
 /// Images of any size of these numbers of pixels, and of no more than girih takes.
-fn within(facts: &TowerFacts, min: u64, max: u64) -> Preprocess {
-    let max = max.min((facts.max_patches() * facts.patch * facts.patch) as u64);
+fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
+    let most = (facts.max_patches() * facts.patch * facts.patch) as u64;
     let multiple = (facts.patch * facts.projector.cell) as u32;
-    of_size(facts, TargetSize::Within { multiple, min: min.min(max), max }, ResizeFilter::Bicubic)
+    let size = |max: u64| TargetSize::Within { multiple, min: min.min(max), max };
+    let image = of_size(facts, size(max.min(most)), ResizeFilter::Bicubic);
+    PicturePreparation { image, stated: size(max), parts: PictureParts::Whole }
 }
 
 /// What a file says.
 fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
-    let PicturePreparation { image: mut found, mut parts } = match facts.image {
+    let PicturePreparation { image: mut found, stated, mut parts } = match facts.image {
         Some(side) => usual(facts, side),
-        None => PicturePreparation { image: any_size(facts, config)?, parts: PictureParts::Whole },
+        None => any_size(facts, config)?,
     };
     if let (Some(crops), Some(Value::Bool(true))) = (facts.crops, config.get("do_pan_and_scan")) {
         let CropsSchema { min_side, most, min_ratio } = crops;
@@ -225,7 +227,7 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Picture
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
     }
-    Ok(PicturePreparation { image: found, parts })
+    Ok(PicturePreparation { image: found, stated, parts })
 }
 
 /// Sets what a key says of the images that a picture becomes, each of `side` pixels a side. Whether girih supports the value;
@@ -272,6 +274,7 @@ fn numbers(value: &Value) -> Option<[f32; 3]> {
 mod tests {
     use std::path::Path;
 
+    use girih_model::arch::ImageGrid;
     use serde_json::json;
 
     use super::*;
@@ -280,9 +283,14 @@ mod tests {
         prepared_of("gemma3_vision", config)
     }
 
-    fn prepared_of(fixture: &str, config: Value) -> std::result::Result<PicturePreparation, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(fixture);
-        let model = Model::open(path.to_str().expect("paths of tests are valid")).unwrap();
+    /// The path of a committed model.
+    fn fixture(name: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name);
+        path.to_str().expect("paths of tests are valid").to_owned()
+    }
+
+    fn prepared_of(name: &str, config: Value) -> std::result::Result<PicturePreparation, String> {
+        let model = Model::open(&fixture(name)).unwrap();
         let Value::Object(config) = config else { panic!("no object") };
         preprocess(&model.tower_files().unwrap().tower, &config).map_err(|error| error.to_string())
     }
@@ -337,6 +345,31 @@ mod tests {
         }
         let error = prepared_of("gemma3_vision", json!({"do_image_splitting": true})).unwrap_err();
         assert!(error.contains("'do_image_splitting' is true"), "{error}");
+    }
+
+    /// A picture of more patches than the tower takes becomes smaller, and the note says so.
+    #[test]
+    fn a_picture_that_becomes_smaller_than_stated_has_a_note() {
+        let model = Model::open(&fixture("qwen3_vl")).unwrap();
+        let facts = &model.tower_files().unwrap().tower;
+        let patches = |config: Value, side: u32| {
+            let picture = Picture::from_rgb(side, side, vec![90; 3 * (side * side) as usize]).unwrap();
+            prepared_of("qwen3_vl", config).unwrap().patches(&picture, facts).unwrap()
+        };
+        let stated = |max: usize| {
+            json!({"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+            "size": {"shortest_edge": 64, "longest_edge": max}})
+        };
+        // 64 x 64 patches are all that fit.
+        let side = (64 * facts.patch) as u32;
+        let most = (side * side) as usize;
+        assert_eq!(patches(stated(4 * most), side).note(), None);
+        let smaller = patches(stated(4 * most), 2 * side);
+        assert_eq!(smaller.grid().map(ImageGrid::patches), Some(4096));
+        let (large, note) = (2 * side, smaller.note().unwrap());
+        let expected = format!("becomes {side} x {side} pixels, and {large} x {large} by the model's files");
+        assert!(note.contains(&expected) && note.ends_with("at most 4096 patches"), "{note}");
+        assert_eq!(patches(stated(most), 2 * side).note(), None, "the files say the same");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How a picture becomes images, and these the patches that a tower reads.
 
 use girih_graph::Result;
-use girih_image::{PatchRows, Picture, PictureCrops, PictureTiling, Preprocess};
+use girih_image::{PatchRows, Picture, PictureCrops, PictureTiling, Preprocess, TargetSize};
 use girih_model::arch::{ImageGrid, TowerFacts};
 
 use crate::image::ImagePatches;
@@ -11,6 +11,8 @@ use crate::image::ImagePatches;
 pub(crate) struct PicturePreparation {
     /// How an image becomes patches.
     pub image: Preprocess,
+    /// The size that the model's files state, which may be larger than that of `image`.
+    pub stated: TargetSize,
     /// Which images a picture becomes.
     pub parts: PictureParts,
 }
@@ -36,7 +38,7 @@ impl PicturePreparation {
                     Some(_) => ImagePatches::new(values),
                     None => {
                         let grid = ImageGrid { down: down as usize, across: across as usize };
-                        ImagePatches::of_grid(values, grid)
+                        ImagePatches::of_grid(values, grid).with_note(self.note(picture, facts)?)
                     }
                 })
             }
@@ -64,5 +66,19 @@ impl PicturePreparation {
             values.extend(self.rows(image, facts)?.values);
         }
         Ok(values)
+    }
+
+    /// Says if a picture becomes smaller than the model's files state.
+    fn note(&self, picture: &Picture, facts: &TowerFacts) -> Result<Option<String>> {
+        let sides = [picture.width(), picture.height()];
+        let ([width, height], stated) = (self.image.size.of(sides)?, self.stated.of(sides)?);
+        let [stated_width, stated_height] = stated;
+        Ok((stated != [width, height]).then(|| {
+            format!(
+                "the picture becomes {width} x {height} pixels, and {stated_width} x {stated_height} by the model's files: \
+                 girih runs image towers with at most {} patches",
+                facts.max_patches()
+            )
+        }))
     }
 }

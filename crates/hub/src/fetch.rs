@@ -9,6 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use girih_tensor::{Error, ErrorKind, Result};
+use rustix::io::Errno;
 use ureq::config::Config;
 use ureq::http::header::{CONTENT_LENGTH, LOCATION};
 use ureq::http::{Response, Uri};
@@ -225,8 +226,40 @@ fn system_lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     receiver.recv_timeout(TIME).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Whether an address is one of this machine: packets to it come from it. A connected UDP socket sends none.
+/// Checks that the addresses of this machine can be told from others, so that a fetch is refused for them.
+///
+/// # Errors
+/// When the kernel lets sockets be bound to addresses of other machines.
+pub fn check_own_addresses() -> Result<()> {
+    // Of documentation (RFC 5737 and RFC 3849): no machine has them.
+    let strange = [
+        ("ipv4", IpAddr::from(Ipv4Addr::new(192, 0, 2, 1))),
+        ("ipv6", IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))),
+    ];
+    match strange.into_iter().find(|(_, address)| is_own(*address)) {
+        None => Ok(()),
+        Some((family, address)) => Err(refused(format!(
+            "the addresses of this machine cannot be told from others, as the kernel binds {address}; set \
+             net.{family}.ip_nonlocal_bind to 0"
+        ))),
+    }
+}
+
+/// Whether an address is one of this machine: a socket can be bound to it, or packets to it come from it. A bound or
+/// connected UDP socket sends none. Neither would do alone: packets to a secondary address of an interface come from its
+/// primary one, and an address that only a route makes local may not be bound. An unknown fault counts as own.
 fn is_own(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => is_own_source(address),
+            _ => true,
+        },
+    }
+}
+
+/// Whether packets to an address come from it.
+fn is_own_source(address: IpAddr) -> bool {
     let any = match address {
         IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -302,7 +335,15 @@ mod tests {
     #[test]
     fn this_machine_is_known() {
         assert!(is_own(Ipv4Addr::LOCALHOST.into()));
-        assert!(!is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
+        assert!(is_own(Ipv6Addr::LOCALHOST.into()) || UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err());
+        check_own_addresses().unwrap();
+    }
+
+    /// Packets to 127.0.0.2 come from 127.0.0.1, as those to a secondary address come from the primary one of its interface.
+    #[test]
+    fn secondary_addresses_of_this_machine_are_known() {
+        let secondary = Ipv4Addr::new(127, 0, 0, 2).into();
+        assert!(!is_own_source(secondary) && is_own(secondary));
     }
 
     #[test]

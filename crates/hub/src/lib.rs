@@ -29,7 +29,7 @@ pub use ask::ask_server;
 pub use cache::{Snapshot, find};
 pub use digest::sha256;
 pub use env::HubEnv;
-pub use fetch::{FetchLimits, FetchNetwork, fetch, is_public};
+pub use fetch::{FetchLimits, FetchNetwork, check_own_addresses, fetch, is_public};
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use id::{ModelId, ModelReference};

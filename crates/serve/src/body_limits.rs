@@ -3,7 +3,8 @@
 //!
 //! Bodies with images may be larger than others. What is beyond [`MAX_TEXT_BYTES`] comes from a room of its own, so
 //! that requests with images keep no others out, and takes it three times: a body is copied while it is read
-//! (`json_body`, which also checks that only the images are so large).
+//! (`json_body`, which also checks that only the images are so large). Few large bodies wait for that room, as each of
+//! them has text in memory, and a slow one leaves it to those that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::background::in_background;
+use crate::body_room::BodyRoom;
 use crate::error::{ApiError, Dialect};
 use crate::observe::RequestRecord;
 
@@ -41,6 +43,12 @@ const LARGE_BODIES_BYTES: usize = 512 << 20;
 
 /// How many times a large body is in memory while it is read: as bytes, as JSON, and as a request.
 const COPIES: usize = 3;
+
+/// The maximum number of large bodies that wait for room: each has up to [`MAX_TEXT_BYTES`] in memory.
+const LARGE_BODIES_WAITING: usize = 8;
+
+/// The bytes for each second at which a body with room for large ones must arrive while another waits for room.
+const LARGE_BYTES_PER_SECOND: u64 = 1 << 20;
 
 /// A larger body is checked on a thread that serves no connections.
 const CHECKED_AT_ONCE_BYTES: usize = 1 << 20;
@@ -70,6 +78,10 @@ pub struct BodyLimits {
     left: Arc<Semaphore>,
     /// The same of what is beyond [`MAX_TEXT_BYTES`] in each, with its copies.
     left_for_large: Arc<Semaphore>,
+    /// The places of large bodies that wait for room.
+    places_to_wait: Arc<Semaphore>,
+    /// For how long a body with room for large ones may be slow while another waits.
+    grace: Duration,
 }
 
 impl Default for BodyLimits {
@@ -80,11 +92,14 @@ impl Default for BodyLimits {
     }
 }
 
-/// What a body takes of the memory of all bodies, until it is dropped.
-#[derive(Default)]
-struct BodyRoom {
-    text: Option<OwnedSemaphorePermit>,
-    large: Option<OwnedSemaphorePermit>,
+/// What has arrived of a body.
+struct ArrivingBody {
+    bytes: BytesMut,
+    room: BodyRoom,
+    /// When it began, later by the time for which it could not be sent.
+    begun: Instant,
+    /// When it got room for large ones, and the bytes that had arrived.
+    large: Option<(Instant, usize)>,
 }
 
 impl BodyLimits {
@@ -98,6 +113,8 @@ impl BodyLimits {
             bytes_per_second: 64 << 10,
             left: Arc::new(Semaphore::new(256 << 10)),
             left_for_large: Arc::new(Semaphore::new((large >> 10).min(Semaphore::MAX_PERMITS))),
+            places_to_wait: Arc::new(Semaphore::new(LARGE_BODIES_WAITING)),
+            grace: Duration::from_secs(10),
         }
     }
 
@@ -115,33 +132,71 @@ impl BodyLimits {
             return Err(too_large(max));
         }
         let largest = declared.map_or(max, |length| length as usize);
-        let mut room = BodyRoom::default();
-        let (mut bytes, mut begun) = (BytesMut::new(), Instant::now());
-        loop {
-            let earned = Duration::from_secs(bytes.len() as u64 / self.bytes_per_second);
-            let deadline = begun + self.time + earned;
-            let frame = timeout_at(deadline, request.body_mut().frame()).await.map_err(|_| too_slow())?;
-            let Some(frame) = frame else { return Ok((bytes, room)) };
-            // Trailers mean nothing here.
-            let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
-            if data.len() > max - bytes.len() {
+        let (bytes, room) = (BytesMut::new(), BodyRoom::default());
+        let mut arriving = ArrivingBody { bytes, room, begun: Instant::now(), large: None };
+        while let Some(data) = self.data(request.body_mut(), &arriving).await? {
+            if data.len() > max - arriving.bytes.len() {
                 return Err(too_large(max));
             }
-            let grown = bytes.len() + data.len();
-            if grown > MAX_TEXT_BYTES && room.large.is_none() {
-                let waits = Instant::now();
-                room.large = Some(self.room_for_large(largest).await?);
-                // The client could not send meanwhile.
-                begun += waits.elapsed();
-            }
-            let kib_of_text = |bytes: usize| bytes.min(MAX_TEXT_BYTES).div_ceil(1 << 10);
-            let more = self.room_for_text(kib_of_text(grown) - kib_of_text(bytes.len()))?;
-            match &mut room.text {
-                Some(text) => text.merge(more),
-                None => room.text = Some(more),
-            }
-            bytes.extend_from_slice(&data);
+            self.make_room(&mut arriving, data.len(), largest).await?;
+            arriving.bytes.extend_from_slice(&data);
         }
+        Ok((arriving.bytes, arriving.room))
+    }
+
+    /// The next piece of a body; `None` at its end.
+    async fn data(&self, body: &mut Body, arriving: &ArrivingBody) -> Result<Option<Bytes>, ApiError> {
+        let deadline = arriving.deadline(self);
+        loop {
+            if self.is_in_the_way(arriving) {
+                return Err(in_the_way());
+            }
+            let now = Instant::now();
+            // Another may begin to wait.
+            let look = if arriving.large.is_some() { deadline.min(now + self.grace / 8) } else { deadline };
+            let frame = match timeout_at(look, body.frame()).await {
+                Err(_) if look == deadline => return Err(too_slow()),
+                Err(_) => continue,
+                Ok(frame) => frame,
+            };
+            let Some(frame) = frame else { return Ok(None) };
+            // Trailers mean nothing here.
+            if let Ok(data) = frame.map_err(|_| broken())?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// Whether a body with room for large ones arrives too slowly while another waits for room.
+    fn is_in_the_way(&self, arriving: &ArrivingBody) -> bool {
+        let Some((since, before)) = arriving.large else { return false };
+        let earned = (arriving.bytes.len() - before) as u64 / LARGE_BYTES_PER_SECOND;
+        let is_slow = since.elapsed() > self.grace + Duration::from_secs(earned);
+        is_slow && self.places_to_wait.available_permits() < LARGE_BODIES_WAITING
+    }
+
+    /// Takes room for `more` bytes of a body of at most `largest`.
+    async fn make_room(
+        &self,
+        arriving: &mut ArrivingBody,
+        more: usize,
+        largest: usize,
+    ) -> Result<(), ApiError> {
+        let (before, after) = (arriving.bytes.len(), arriving.bytes.len() + more);
+        if after > MAX_TEXT_BYTES && arriving.large.is_none() {
+            let waits = Instant::now();
+            arriving.room.large = Some(self.room_for_large(largest).await?);
+            arriving.large = Some((Instant::now(), before));
+            // The client could not send meanwhile.
+            arriving.begun += waits.elapsed();
+        }
+        let kib_of_text = |bytes: usize| bytes.min(MAX_TEXT_BYTES).div_ceil(1 << 10);
+        let more = self.room_for_text(kib_of_text(after) - kib_of_text(before))?;
+        match &mut arriving.room.text {
+            Some(text) => text.merge(more),
+            None => arriving.room.text = Some(more),
+        }
+        Ok(())
     }
 
     fn room_for_text(&self, kib: usize) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -150,12 +205,23 @@ impl BodyLimits {
     }
 
     /// The room for what is beyond [`MAX_TEXT_BYTES`] in a body of at most `bytes`, all at once: of two that had a part
-    /// each, none might get the rest. It waits until others have left it.
+    /// each, none might get the rest. It waits until others have left it, unless many wait.
     async fn room_for_large(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let beyond = bytes.saturating_sub(MAX_TEXT_BYTES).saturating_mul(COPIES);
         let kib = u32::try_from(beyond >> 10).map_err(|_| full())?;
+        if let Ok(room) = Arc::clone(&self.left_for_large).try_acquire_many_owned(kib) {
+            return Ok(room);
+        }
+        let _waits = self.places_to_wait.try_acquire().map_err(|_| many_wait())?;
         let room = timeout(self.time, Arc::clone(&self.left_for_large).acquire_many_owned(kib)).await;
         room.ok().and_then(Result::ok).ok_or_else(full)
+    }
+}
+
+impl ArrivingBody {
+    /// When the next piece must be there.
+    fn deadline(&self, limits: &BodyLimits) -> Instant {
+        self.begun + limits.time + Duration::from_secs(self.bytes.len() as u64 / limits.bytes_per_second)
     }
 }
 
@@ -169,7 +235,7 @@ pub async fn limit_body(State(limits): State<BodyLimits>, mut request: Request, 
     }
     let read = checked_body(&limits, &mut request).await;
     match read {
-        Ok((bytes, _room)) => next.run(request.map(|_| Body::from(bytes))).await,
+        Ok((bytes, room)) => room.scope(next.run(request.map(|_| Body::from(bytes)))).await,
         Err(error) => error.response(Dialect::of_path(request.uri().path())),
     }
 }
@@ -240,6 +306,11 @@ fn too_slow() -> ApiError {
     )
 }
 
+fn in_the_way() -> ApiError {
+    let message = "the body arrived at less than 1 MiB/s while another one waited for its room; send it faster or smaller";
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+}
+
 fn broken() -> ApiError {
     ApiError::new(
         StatusCode::BAD_REQUEST,
@@ -249,7 +320,17 @@ fn broken() -> ApiError {
 }
 
 fn full() -> ApiError {
-    let message = "the server holds as many bytes of requests as it may; try again later";
+    overloaded("the server holds as many bytes of requests as it may; try again later".to_owned())
+}
+
+fn many_wait() -> ApiError {
+    let message = format!(
+        "{LARGE_BODIES_WAITING} bodies of more than {MAX_TEXT_BYTES} bytes wait already, the maximum; try again later"
+    );
+    overloaded(message)
+}
+
+fn overloaded(message: String) -> ApiError {
     let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
     ApiError { retry_after: Some(1), ..error }
 }
@@ -260,6 +341,7 @@ mod tests {
     use axum::extract::DefaultBodyLimit;
     use axum::middleware::from_fn_with_state;
     use axum::routing::post;
+    use futures_util::StreamExt;
     use tower::ServiceExt;
 
     use super::*;
@@ -341,6 +423,111 @@ mod tests {
         }
         assert_eq!(limits.left_for_large.available_permits(), 2 * 100 * COPIES + 1);
         assert_eq!(limits.left.available_permits(), 256 << 10);
+    }
+
+    /// Limits with room for what is beyond [`MAX_TEXT_BYTES`] in one body of [`LARGE`] bytes.
+    fn room_for_one() -> BodyLimits {
+        BodyLimits {
+            left_for_large: Arc::new(Semaphore::new(100 * COPIES)),
+            grace: Duration::from_millis(80),
+            ..BodyLimits::with_images(LARGE)
+        }
+    }
+
+    /// The bytes of a large body.
+    const LARGE: usize = MAX_TEXT_BYTES + (100 << 10);
+
+    /// Waits until a large body has room.
+    async fn until_taken(limits: &BodyLimits) {
+        while limits.left_for_large.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A body of which all but the last byte arrives.
+    fn endless() -> Body {
+        let first = Ok::<_, std::io::Error>(Bytes::from(vec![b' '; LARGE - 1]));
+        Body::from_stream(futures_util::stream::once(async { first }).chain(futures_util::stream::pending()))
+    }
+
+    #[tokio::test]
+    async fn a_slow_large_body_leaves_its_room_to_one_that_waits() {
+        let limits = room_for_one();
+        let router = answering(limits.clone(), &Arc::new(Semaphore::new(1)));
+        let request = Request::post("/v1/messages").body(endless()).expect("a request");
+        let slow = tokio::spawn(router.clone().oneshot(request));
+        until_taken(&limits).await;
+        tokio::time::sleep(limits.grace * 2).await;
+        assert!(!slow.is_finished(), "nobody waits");
+        assert_eq!(status(&router, "/v1/messages", LARGE).await, 200);
+        let slow = slow.await.expect("a task").expect("an answer");
+        assert_eq!(slow.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(limits.left_for_large.available_permits(), 100 * COPIES);
+    }
+
+    #[tokio::test]
+    async fn few_large_bodies_wait() {
+        let limits = BodyLimits { places_to_wait: Arc::new(Semaphore::new(1)), ..room_for_one() };
+        let may_answer = Arc::new(Semaphore::new(0));
+        let router = answering(limits.clone(), &may_answer);
+        let send = || {
+            let router = router.clone();
+            tokio::spawn(async move { status(&router, "/v1/messages", LARGE).await })
+        };
+        let first = send();
+        until_taken(&limits).await;
+        let second = send();
+        while limits.places_to_wait.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(send().await.expect("an answer"), 503, "at once");
+        may_answer.add_permits(2);
+        assert_eq!((first.await.expect("an answer"), second.await.expect("an answer")), (200, 200));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_frees_no_room_of_work_that_goes_on() {
+        let limits = room_for_one();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = Arc::new(std::sync::Mutex::new(ended));
+        let work = move |_: Bytes| async move {
+            in_background(move || Ok(ended.lock().expect("one thread").recv().is_ok()))
+                .await
+                .is_ok()
+                .to_string()
+        };
+        let router = Router::new().route("/v1/messages", post(work)).layer(DefaultBodyLimit::disable());
+        let router = router.layer(from_fn_with_state(limits.clone(), limit_body));
+        let client = tokio::spawn(async move { status(&router, "/v1/messages", LARGE).await });
+        until_taken(&limits).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.abort();
+        assert!(client.await.expect_err("it has left").is_cancelled());
+        assert_eq!(limits.left_for_large.available_permits(), 0);
+        end.send(()).expect("the work waits");
+        while limits.left_for_large.available_permits() < 100 * COPIES {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(limits.left.available_permits(), 256 << 10);
+    }
+
+    /// A reply may outlast its body by far.
+    #[tokio::test]
+    async fn the_room_of_a_request_without_its_body_is_free() {
+        let limits = room_for_one();
+        let left = Arc::clone(&limits.left_for_large);
+        let answer = move |body: Bytes| async move {
+            let before = left.available_permits();
+            drop(body);
+            BodyRoom::free_current();
+            format!("{before} {}", left.available_permits())
+        };
+        let router = Router::new().route("/v1/messages", post(answer)).layer(DefaultBodyLimit::disable());
+        let router = router.layer(from_fn_with_state(limits, limit_body));
+        let request = Request::post("/v1/messages").body(Body::from(vec![b' '; LARGE])).expect("a request");
+        let answer = router.oneshot(request).await.expect("an answer").into_body();
+        let text = answer.collect().await.expect("a body").to_bytes();
+        assert_eq!(text, format!("0 {}", 100 * COPIES));
     }
 
     #[test]

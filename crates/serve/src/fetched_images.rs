@@ -6,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use girih::{ErrorKind, IMAGES_KEPT, Prompt};
+use girih::{ErrorKind, IMAGES_KEPT, Prompt, Tenant};
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::background::in_background;
 use crate::error::ApiError;
 use crate::image_fetcher::ImageFetcher;
 use crate::images::{image_part, image_parts, too_many_images, url_of};
 use crate::models::ListedModel;
-use crate::turns::turn_within;
+use crate::turns::{SharedTurn, SharedTurns};
 
 /// The requests that fetch images or have fetched ones at once; others wait.
 const REQUESTS: usize = 4;
+
+/// Those of one key.
+const REQUESTS_OF_TENANT: usize = 2;
 
 /// The maximum bytes of the fetched images of a request.
 const MAX_BYTES: u64 = 64_000_000;
@@ -33,34 +35,33 @@ const TIME: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct FetchingImages {
     fetcher: Option<Arc<dyn ImageFetcher>>,
-    requests: Arc<Semaphore>,
+    requests: SharedTurns,
 }
 
 impl FetchingImages {
     /// With this fetcher; without one, URLs are refused.
     pub fn new(fetcher: Option<Arc<dyn ImageFetcher>>) -> FetchingImages {
-        FetchingImages { fetcher, requests: Arc::new(Semaphore::new(REQUESTS)) }
+        FetchingImages { fetcher, requests: SharedTurns::new(REQUESTS, REQUESTS_OF_TENANT) }
     }
 
-    /// Fetches the images that the prompts of a request name by URL. The result is held as long as they are in memory.
+    /// Fetches the images that the prompts of a tenant's request name by URL, to a model that reads images. The result is held
+    /// as long as they are in memory.
     ///
     /// # Errors
-    /// When the server fetches none, the model reads none, there are too many, or one cannot be fetched: the error names it.
+    /// When the server fetches none, there are too many, or one cannot be fetched: the error names it.
     pub async fn fetch(
         &self,
         model: &ListedModel,
+        tenant: &Tenant,
         prompts: &mut [Prompt],
-    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    ) -> Result<Option<SharedTurn>, ApiError> {
         let named: Vec<(String, String)> = parts_of(prompts).filter_map(|part| url_of(part)).collect();
         let Some((param, _)) = named.first() else { return Ok(None) };
         let Some(fetcher) = self.fetcher.clone() else { return Err(not_fetched(param)) };
-        if let Err(error) = model.model.image_format() {
-            return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
-        }
         if let Some((param, _)) = named.get(IMAGES_KEPT) {
             return Err(too_many_images(param, named.len()));
         }
-        let turn = turn_within(&self.requests, model.run_options.max_wait).await?;
+        let turn = self.requests.turn_within(tenant, model.run_options.max_wait).await?;
         let (turn, fetched) = in_background(move || Ok((turn, all(&*fetcher, named)?))).await?;
         let urls = parts_of(prompts).filter(|part| url_of(part).is_some());
         for (part, image) in urls.zip(fetched) {

@@ -15,13 +15,14 @@ use girih::{
 };
 
 use crate::background::in_background;
+use crate::body_room::BodyRoom;
 use crate::cache_reports::{CacheReport, KeptReport};
 use crate::calendar::since_1970;
 use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::find_model::find_model;
-use crate::images::{decoded, has_images, take_images};
+use crate::images::{decoded, first_image, take_images};
 use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
@@ -249,7 +250,8 @@ struct LiveReply {
     record: Option<ReplyRecord>,
 }
 
-/// Admits a request, loads its model if necessary, and queues its replies.
+/// Admits a request, loads its model if necessary, and queues its replies. The room of the request's body is free then: the
+/// caller must have dropped the body, which the reply may outlast by far.
 ///
 /// # Errors
 /// When there is no such model, a parameter is wrong, the queue is full or the server ends.
@@ -262,6 +264,9 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = find_model(state, request.model.as_deref()).await?;
     let model = &*model;
+    if let Some(param) = first_image(&request.prompts) {
+        model.check_reads_images(param)?;
+    }
     request.adapter.clone_from(&model.adapter);
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
@@ -273,10 +278,10 @@ pub async fn begin(
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
     // Before its turn, for which others wait.
-    let fetched = state.fetching_images.fetch(model, &mut request.prompts).await?;
-    let image_turn = match has_images(&request.prompts) {
-        true => model.image_turn().await?,
-        false => None,
+    let fetched = state.fetching_images.fetch(model, &caller.tenant, &mut request.prompts).await?;
+    let image_turn = match first_image(&request.prompts) {
+        Some(_) => model.image_turn().await?,
+        None => None,
     };
     let turn = model.turn().await;
     let client = Arc::new(());
@@ -292,6 +297,8 @@ pub async fn begin(
     .await;
     // If the client leaves, it is dropped before.
     drop(client);
+    // What the body said is in the replies; callers drop the rest before.
+    BodyRoom::free_current();
     generation
 }
 
@@ -312,11 +319,12 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
 fn with_images(
     mut prompt: Prompt,
     model: &Model,
+    notes: &ParameterNotes,
     client: &Weak<()>,
 ) -> Result<(Prompt, Vec<ImagePatches>), ApiError> {
     let images = match &mut prompt {
         Prompt::Conversation(conversation) => {
-            decoded(take_images(conversation)?, model, || client.strong_count() > 0)?
+            decoded(take_images(conversation)?, model, notes, || client.strong_count() > 0)?
         }
         Prompt::Text(_) | Prompt::Tokens(_) => Vec::new(),
     };
@@ -361,7 +369,7 @@ impl GenerationRequest {
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
-            let (prompt, images) = with_images(prompt, &model, client)?;
+            let (prompt, images) = with_images(prompt, &model, &self.notes, client)?;
             let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {

@@ -12,6 +12,7 @@ use girih::{Conversation, DecodeLimits, ErrorKind, IMAGES_KEPT, ImagePatches, Mo
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
+use crate::parameters::ParameterNotes;
 
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
@@ -112,18 +113,24 @@ fn parts(content: &Value) -> usize {
     items(content).filter_map(|part| url(part).or_else(|| data(part))).sum()
 }
 
-/// Whether one of these prompts has images that are not taken out yet.
-pub fn has_images(prompts: &[Prompt]) -> bool {
-    prompts.iter().any(|prompt| match prompt {
-        Prompt::Conversation(conversation) => messages_have_images(&conversation.messages),
-        Prompt::Text(_) | Prompt::Tokens(_) => false,
+/// The parameter of the first image of these prompts that is not taken out yet.
+pub fn first_image(prompts: &[Prompt]) -> Option<&str> {
+    prompts.iter().find_map(|prompt| match prompt {
+        Prompt::Conversation(conversation) => first_image_of_messages(&conversation.messages),
+        Prompt::Text(_) | Prompt::Tokens(_) => None,
     })
 }
 
-/// Whether messages have images.
-pub fn messages_have_images(messages: &[Value]) -> bool {
+/// The parameter of the first image of messages.
+pub fn first_image_of_messages(messages: &[Value]) -> Option<&str> {
     let contents = messages.iter().filter_map(|message| message.get("content")?.as_array());
-    contents.flatten().any(|part| part.get(DATA).or(part.get(URL)).is_some())
+    let waits = |part: &&Value| part.get(DATA).or(part.get(URL)).is_some();
+    contents.flatten().find(waits)?.get(PARAM)?.as_str()
+}
+
+/// The error of an image that the model does not read, and why.
+pub fn unread_image(param: &str, why: &str) -> ApiError {
+    ApiError::unsupported(param, format!("{param} is an image: {why}"))
 }
 
 /// The parts of a conversation's messages that may be images.
@@ -166,19 +173,19 @@ pub fn take_images(conversation: &mut Conversation) -> Result<Vec<EncodedImage>,
     }
 }
 
-/// The patches of images, as the model's tower reads them, while they are wanted.
+/// The patches of images, as the model's tower reads them, while they are wanted. `notes` say what is left out or made smaller.
 ///
 /// # Errors
 /// When the model reads none, one is broken or too large, or they are not wanted any more.
 pub fn decoded(
     images: Vec<EncodedImage>,
     model: &Model,
+    notes: &ParameterNotes,
     is_wanted: impl Fn() -> bool,
 ) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
     if let Err(error) = model.image_format() {
-        let param = &first.param;
-        return Err(ApiError::unsupported(param, format!("{param} is an image: {error}")));
+        return Err(unread_image(&first.param, &error.to_string()));
     }
     let mut taken = 0;
     let patches = images.into_iter().map(|image| {
@@ -186,7 +193,7 @@ pub fn decoded(
         if !is_wanted() {
             return Err(ApiError::invalid(&image.param, "the client left before its images were decoded"));
         }
-        let patches = image.decoded(model)?;
+        let patches = image.decoded(model, notes)?;
         taken += size_of_val(patches.values());
         if taken > MAX_PATCH_BYTES {
             let message = format!(
@@ -201,15 +208,20 @@ pub fn decoded(
 }
 
 impl EncodedImage {
-    fn decoded(&self, model: &Model) -> Result<ImagePatches, ApiError> {
+    fn decoded(&self, model: &Model, notes: &ParameterNotes) -> Result<ImagePatches, ApiError> {
         let param = &self.param;
         // Clients leave padding out.
         let bytes = STANDARD_PAD_INDIFFERENT.decode(self.base64.trim_ascii()).map_err(|_| {
             ApiError::invalid(param, format!("{param} is not base64; encode the bytes of the image file"))
         })?;
         let limits = DecodeLimits { pixels: MAX_PIXELS, ..DecodeLimits::default() };
-        let patches = Picture::decode(&bytes, &limits).and_then(|picture| model.image_patches(&picture));
-        patches.map_err(|error| match error.kind() {
+        let read = || {
+            let picture = Picture::decode(&bytes, &limits)?;
+            let patches = model.image_patches(&picture)?;
+            picture.note().into_iter().chain(patches.note()).for_each(|note| notes.add_image(param, note));
+            Ok(patches)
+        };
+        read().map_err(|error: girih::Error| match error.kind() {
             ErrorKind::Refused => ApiError::invalid(param, format!("{param}: {error}")),
             _ => ApiError::from(error),
         })
@@ -229,7 +241,7 @@ mod tests {
             let mut conversation = Conversation::new();
             let parts = vec![image_of_url("p", url).unwrap()];
             conversation.messages.push(json!({"role": "user", "content": content(parts)}));
-            assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+            assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), Some("p"));
             let part = image_parts(&mut conversation).next().unwrap();
             assert_eq!(url_of(part), Some(("p".to_owned(), url.to_owned())));
             let error = take_images(&mut conversation).err().unwrap();
@@ -251,9 +263,10 @@ mod tests {
         conversation
             .messages
             .push(json!({"role": "user", "content": content(vec![text_part("a"), text_part("b")])}));
-        assert!(has_images(&[Prompt::Conversation(conversation.clone())]));
+        let param = "messages[0].content[0]";
+        assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), Some(param));
         let images = take_images(&mut conversation).unwrap();
-        assert_eq!((images.len(), images[0].param.as_str()), (1, "messages[0].content[0]"));
+        assert_eq!((images.len(), images[0].param.as_str()), (1, param));
         assert_eq!(
             conversation.messages,
             [
@@ -261,7 +274,7 @@ mod tests {
                 json!({"role": "user", "content": "a\nb"}),
             ]
         );
-        assert!(!has_images(&[Prompt::Conversation(conversation.clone())]));
+        assert_eq!(first_image(&[Prompt::Conversation(conversation.clone())]), None);
         assert!(take_images(&mut conversation).unwrap().is_empty());
     }
 

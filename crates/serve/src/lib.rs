@@ -14,6 +14,7 @@ mod adapter_changes;
 pub mod api;
 mod background;
 pub mod body_limits;
+mod body_room;
 mod cache_reports;
 mod calendar;
 mod call_ids;

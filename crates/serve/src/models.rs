@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock as AsyncRwLock, Semaphore}
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
+use crate::images::unread_image;
 use crate::keep_alive::KeepAlive;
 use crate::model_folder::{FolderEntry, ModelFolder};
 use crate::options::ServeOptions;
@@ -132,7 +133,21 @@ impl ListedModel {
 
     /// Whether requests to it may have images.
     pub fn reads_images(&self) -> bool {
-        self.run_options.images && self.model.image_format().is_ok()
+        self.check_reads_images("").is_ok()
+    }
+
+    /// Checks that requests to it may have images, such as that of the parameter `param`.
+    ///
+    /// # Errors
+    /// When it reads none, or the server runs it without its tower.
+    pub(crate) fn check_reads_images(&self, param: &str) -> std::result::Result<(), ApiError> {
+        self.model.image_format().map_err(|error| unread_image(param, &error.to_string()))?;
+        match self.run_options.images {
+            true => Ok(()),
+            false => {
+                Err(unread_image(param, "the server runs the model without its image tower (--no-images)"))
+            }
+        }
     }
 
     /// Waits for one of the turns of the model, which end with the result.

@@ -20,6 +20,9 @@ use crate::error::ApiError;
 /// The header of a response to a request of whose prompt a line was left out.
 pub const LEFT_OUT: HeaderName = HeaderName::from_static("x-girih-left-out");
 
+/// The header of a response that says how images were read otherwise than their files or the model's say.
+pub const IMAGES: HeaderName = HeaderName::from_static("x-girih-images");
+
 /// How a line begins that Claude Code puts before each system prompt, and that differs from request to request:
 /// with it, no two requests would share a cached prefix.
 const HEADER_LINE: &str = "x-anthropic-billing-header:";
@@ -89,6 +92,8 @@ pub struct ParameterNotes {
     names: Mutex<Vec<String>>,
     /// Whether a line was left out of the prompt.
     left_out: AtomicBool,
+    /// How images were read otherwise than their files or the model's say.
+    images: Mutex<Vec<String>>,
     /// How much of the prompt was cached, and why not more.
     cache: Mutex<Option<HeaderValue>>,
 }
@@ -200,6 +205,21 @@ impl ParameterNotes {
         (!kept.is_empty()).then_some(kept)
     }
 
+    /// Notes how the image of a parameter was read otherwise than its file or the model's say: ASCII.
+    pub fn add_image(&self, param: &str, note: &str) {
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if images.len() < MAX_NAMES {
+            images.push(format!("{}: {note}", shown(param)));
+        }
+    }
+
+    /// The value of the header on images; `None` if there are no notes.
+    fn images_header(&self) -> Option<HeaderValue> {
+        let images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = (!images.is_empty()).then(|| images.join("; "))?;
+        HeaderValue::from_str(&notes).ok()
+    }
+
     /// Sets how much of the prompt was cached, as the response's header says it.
     pub fn set_cache(&self, value: Option<HeaderValue>) {
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = value;
@@ -233,6 +253,9 @@ pub(crate) async fn name_without_effect(
     if notes.left_out.load(Ordering::Relaxed) {
         let line = HeaderValue::from_static("x-anthropic-billing-header");
         response.headers_mut().insert(LEFT_OUT, line);
+    }
+    if let Some(images) = notes.images_header() {
+        response.headers_mut().insert(IMAGES, images);
     }
     let cache = notes.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(cache) = cache {

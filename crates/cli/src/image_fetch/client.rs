@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use girih::{Error, ErrorKind, Result};
+use girih_hub::check_own_addresses;
 use girih_serve::ImageFetcher;
 
 use super::task::FetchTask;
@@ -23,8 +24,9 @@ impl FetchProcess {
     /// Starts the process.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it cannot be started, or could not tell addresses of this machine from others.
     pub fn start() -> Result<FetchProcess> {
+        check_own_addresses().map_err(|error| error.of("--fetch-images"))?;
         HelperProcess::start(worker::command(), "the process that fetches images").map(FetchProcess)
     }
 }

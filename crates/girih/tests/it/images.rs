@@ -1,11 +1,10 @@
 //! Images in requests: their rows come from the image tower, and depend on nothing else.
 
-use std::path::Path;
-
 use girih::engine::TowerInputs;
-use girih::engine::sample::Logprobs;
-use girih::{Event, ImagePatches, Model, Reply, Request, Result, RunOptions, Session};
+use girih::{ImagePatches, Model, Request, Result, RunOptions, Session};
 use girih_tensor::Random;
+
+use crate::image_replies::{check_same_bytes, fixture, read, seeing_session};
 
 /// The id before the rows of an image in the fixture.
 const BEGIN: u32 = 509;
@@ -15,12 +14,11 @@ const ROW: u32 = 511;
 const END: u32 = 510;
 
 fn model() -> Model {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gemma3_vision");
-    Model::open(path.to_str().expect("paths of tests are valid")).unwrap()
+    fixture("gemma3_vision")
 }
 
 fn session(options: RunOptions) -> Session {
-    model().plan(RunOptions { images: true, ..options }).unwrap().start(|_| {}).unwrap()
+    seeing_session(&model(), options)
 }
 
 /// An image of this seed.
@@ -47,41 +45,15 @@ fn request(images: [u64; 2]) -> Request {
     request.sampling(girih::Sampling::greedy()).max_tokens(12).logprobs(5)
 }
 
-fn read(reply: Reply) -> Vec<(u32, Option<Logprobs>)> {
-    let tokens = reply.map(|event| match event.unwrap() {
-        Event::Token { id, logprobs, .. } => Some((id, logprobs)),
-        _ => None,
-    });
-    tokens.flatten().collect()
-}
-
 #[test]
 fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Result<()> {
-    let alone =
-        |images| Ok::<_, girih::Error>(read(session(RunOptions::default()).generate(request(images))?));
-    let (expected, other) = (alone([1, 2])?, alone([2, 1])?);
-    assert_eq!(expected.len(), 12);
-    assert_ne!(expected, other, "the reply depends on the images and their order");
-    for (sequences, chunk, threads) in [(1, 5, 1), (1, 16, 2), (3, 7, 1), (3, 512, 2)] {
-        let backend = girih::backend("cpu")?.with_threads(Some(threads));
-        let session = session(RunOptions { sequences, chunk, backend, ..RunOptions::default() });
-        let case = format!("{sequences} sequences, chunks of {chunk}, {threads} threads");
-        for turn in ["first", "from the cache"] {
-            let beside = [[2, 1], [1, 3]].map(|images| session.generate(request(images)));
-            let found = read(session.generate(request([1, 2]))?);
-            assert_eq!(found, expected, "{case}, {turn}");
-            let [beside, _] = beside;
-            assert_eq!(read(beside?), other, "{case}, {turn}");
-        }
-    }
-    Ok(())
+    check_same_bytes("gemma3_vision", 12, request)
 }
 
 /// No chunk has to hold all rows of a tile: they do not attend to each other both ways.
 #[test]
 fn tiles_give_the_same_bytes_in_chunks_and_from_the_cache() -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/idefics3");
-    let model = Model::open(path.to_str().expect("paths of tests are valid"))?;
+    let model = fixture("idefics3");
     let format = model.image_format()?;
     let size = format.max_patches * format.patch_values;
     let picture = |last: u64| {
@@ -95,15 +67,12 @@ fn tiles_give_the_same_bytes_in_chunks_and_from_the_cache() -> Result<()> {
         let request = Request::new(prompt).images([picture(last)?]).without_text();
         Ok::<_, girih::Error>(request.max_tokens(6).logprobs(3))
     };
-    let session = |chunk| {
-        let options = RunOptions { images: true, chunk, ..RunOptions::default() };
-        model.plan(options)?.start(|_| {})
-    };
-    let large = session(512)?;
+    let session = |chunk| seeing_session(&model, RunOptions { chunk, ..RunOptions::default() });
+    let large = session(512);
     let (expected, other) = (read(large.generate(request(3)?)?), read(large.generate(request(4)?)?));
     assert_ne!(expected, other, "the whole picture counts");
     for chunk in [3, 7] {
-        let small = session(chunk)?;
+        let small = session(chunk);
         for turn in ["first", "from the cache"] {
             assert_eq!(read(small.generate(request(4)?)?), other, "chunks of {chunk}, {turn}");
             assert_eq!(read(small.generate(request(3)?)?), expected, "chunks of {chunk}, {turn}");

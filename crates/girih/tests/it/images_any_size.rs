@@ -1,10 +1,9 @@
 //! Images of any size, whose rows have positions along three axes: a reply depends on nothing but its prompt and its images.
 
-use std::path::Path;
-
-use girih::engine::sample::Logprobs;
-use girih::{Event, ImageGrid, ImagePatches, Model, Reply, Request, Result, RunOptions, Session};
+use girih::{ImageGrid, ImagePatches, Request, Result, RunOptions};
 use girih_tensor::Random;
+
+use crate::image_replies::{check_same_bytes, fixture, read, seeing_session};
 
 /// The ids before the rows of an image, for each row, and behind them, in the fixtures.
 const PLACE: [u32; 3] = [124, 126, 125];
@@ -12,18 +11,9 @@ const PLACE: [u32; 3] = [124, 126, 125];
 /// The fixtures: layers of one kind, to whose outputs the tower adds rows; and the gated delta rule.
 const MODELS: [&str; 2] = ["qwen3_vl", "qwen3_5_vision"];
 
-fn model(name: &str) -> Model {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name);
-    Model::open(path.to_str().expect("paths of tests are valid")).unwrap()
-}
-
-fn session(name: &str, options: RunOptions) -> Session {
-    model(name).plan(RunOptions { images: true, ..options }).unwrap().start(|_| {}).unwrap()
-}
-
 /// An image of this seed; its patches down and across follow from it.
 fn image(name: &str, seed: u64) -> ImagePatches {
-    let (format, mut random) = (model(name).image_format().unwrap(), Random(seed));
+    let (format, mut random) = (fixture(name).image_format().unwrap(), Random(seed));
     let grid = ImageGrid { down: 2 + 2 * (seed as usize % 4), across: 6 };
     ImagePatches::of_grid(random.bells(grid.patches() * format.patch_values), grid)
 }
@@ -44,38 +34,10 @@ fn request(name: &str, seeds: [u64; 2]) -> Request {
     request.sampling(girih::Sampling::greedy()).max_tokens(10).logprobs(5)
 }
 
-fn read(reply: Reply) -> Vec<(u32, Option<Logprobs>)> {
-    let tokens = reply.map(|event| match event.unwrap() {
-        Event::Token { id, logprobs, .. } => Some((id, logprobs)),
-        _ => None,
-    });
-    tokens.flatten().collect()
-}
-
 #[test]
 fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Result<()> {
-    for name in MODELS {
-        let alone = |seeds| {
-            Ok::<_, girih::Error>(read(session(name, RunOptions::default()).generate(request(name, seeds))?))
-        };
-        let (expected, other) = (alone([1, 2])?, alone([2, 1])?);
-        assert_eq!(expected.len(), 10);
-        assert_ne!(expected, other, "{name}: the reply depends on the images and their order");
-        // A chunk of 5 cuts the images of 6 and 9 rows.
-        for (sequences, chunk, threads) in [(1, 5, 1), (1, 16, 2), (3, 7, 1), (3, 512, 2)] {
-            let backend = girih::backend("cpu")?.with_threads(Some(threads));
-            let session = session(name, RunOptions { sequences, chunk, backend, ..RunOptions::default() });
-            let case = format!("{name}: {sequences} sequences, chunks of {chunk}, {threads} threads");
-            for turn in ["first", "from the cache"] {
-                let beside = [[2, 1], [1, 3]].map(|seeds| session.generate(request(name, seeds)));
-                let found = read(session.generate(request(name, [1, 2]))?);
-                assert_eq!(found, expected, "{case}, {turn}");
-                let [beside, _] = beside;
-                assert_eq!(read(beside?), other, "{case}, {turn}");
-            }
-        }
-    }
-    Ok(())
+    // A chunk of 5 cuts the images of 6 and 9 rows.
+    MODELS.into_iter().try_for_each(|name| check_same_bytes(name, 10, |seeds| request(name, seeds)))
 }
 
 /// The bug that this excludes: equal patches in another order of lines would share rows.
@@ -85,7 +47,7 @@ fn images_with_equal_values_and_other_sides_are_others() -> Result<()> {
     let first = image(name, 1);
     let turned = ImagePatches::of_grid(first.values(), ImageGrid { down: 6, across: 4 });
     assert_ne!(first.digest(), turned.digest());
-    let session = session(name, RunOptions::default());
+    let session = seeing_session(&fixture(name), RunOptions::default());
     let reply = |image: &ImagePatches| {
         let call = Request::new([vec![2], place(image), vec![5, 6]].concat()).images([image.clone()]);
         let call = call.without_text().sampling(girih::Sampling::greedy()).max_tokens(4).logprobs(2);
@@ -100,7 +62,7 @@ fn images_with_equal_values_and_other_sides_are_others() -> Result<()> {
 #[test]
 fn wrong_images_are_refused_in_a_sentence() -> Result<()> {
     let name = MODELS[0];
-    let session = session(name, RunOptions::default());
+    let session = seeing_session(&fixture(name), RunOptions::default());
     let refused = |image: ImagePatches, words: &str| {
         let call = Request::new([vec![2], vec![PLACE[1]; 6]].concat()).images([image]).without_text();
         let error = session.generate(call).unwrap_err().to_string();

@@ -8,6 +8,7 @@ mod equal_bytes;
 mod forced_calls;
 mod given;
 mod hooks;
+mod image_replies;
 mod images;
 mod images_any_size;
 mod kv_range;

@@ -189,7 +189,9 @@ impl ImageFetcher for Pictures {
 fn fetching() -> (Server, Arc<Pictures>) {
     let pictures = Arc::new(Pictures::default());
     let mut options = serve_options();
-    options.models.extend(crate::model_server::options().models);
+    let mut without = options.models[0].clone();
+    (without.name, without.run_options.images) = ("without".to_owned(), false);
+    options.models.extend(crate::model_server::options().models.into_iter().chain([without]));
     options.image_fetcher = Some(Arc::clone(&pictures) as Arc<dyn ImageFetcher>);
     (Server::start(options).unwrap(), pictures)
 }
@@ -231,9 +233,11 @@ fn urls_are_fetched_where_the_operator_allows_it() {
     let before = fetched();
     let many = refusal(&ask(CHAT, &chat(&vec![of("rgb.png"); 17])));
     assert_eq!(many, (400, "invalid_value".to_owned(), "messages[0].content[16]".to_owned()));
-    let mut blind = chat(&[of("rgb.png")]);
-    blind["model"] = json!("stories260k");
-    assert_eq!(refusal(&ask(CHAT, &blind)), first("unsupported_parameter"));
+    for model in ["stories260k", "without"] {
+        let mut blind = chat(&[of("rgb.png")]);
+        blind["model"] = json!(model);
+        assert_eq!(refusal(&ask(CHAT, &blind)), first("unsupported_parameter"), "{model}");
+    }
     assert_eq!(fetched(), before, "what is refused is not fetched");
 }
 
@@ -295,6 +299,14 @@ fn a_text_that_spells_an_image_is_a_text() {
         let reply = ask(CHAT, &text(spelled));
         assert_eq!(reply.status, 200, "{reply:?}");
     }
+}
+
+#[test]
+fn an_image_that_is_read_otherwise_than_its_file_says_is_named() {
+    let reply = ask(CHAT, &chat(&[url("rgb.png"), url("animated.gif")]));
+    let note = "messages[0].content[1]: the image is animated; only its first frame is used";
+    assert_eq!((reply.status, reply.header("x-girih-images")), (200, Some(note)), "{reply:?}");
+    assert_eq!(ask(CHAT, &chat(&[url("rgb.png")])).header("x-girih-images"), None);
 }
 
 #[test]

@@ -22,8 +22,9 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::find_model::find_model;
 use crate::generation::begin;
-use crate::images::{decoded, messages_have_images, take_images};
+use crate::images::{decoded, first_image_of_messages, take_images};
 use crate::json_body::read_body;
+use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::request_id::new_id;
 use crate::sse::{ServerSentEvent, stream_response};
@@ -63,9 +64,11 @@ pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, bo
 
 async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let body: MessagesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
-    let generation = begin(state, caller, body.checked()?).await?;
+    let (is_stream, request) = (body.stream == Some(true), body.checked()?);
+    drop(body);
+    let generation = begin(state, caller, request).await?;
     let id = format!("msg_{}", new_id());
-    if body.stream == Some(true) {
+    if is_stream {
         let events = MessageEvents::new(id, &generation);
         return stream_response(generation, events).await;
     }
@@ -90,11 +93,11 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let session = ready_session(state, &model).await?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match messages_have_images(&conversation.messages) {
-        true => model.image_turn().await?,
-        false => None,
+    let image_turn = match first_image_of_messages(&conversation.messages) {
+        Some(_) => model.image_turn().await?,
+        None => None,
     };
-    let turn = model.turn().await;
+    let (turn, notes) = (model.turn().await, ParameterNotes::current());
     in_background(move || {
         let _turns = (turn, image_turn);
         let model = session.model();
@@ -102,7 +105,7 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
             // Whether it has an effect is told by the reply to the same request.
             let _why = thinking.apply(&mut conversation, model)?;
         }
-        let images = decoded(take_images(&mut conversation)?, model, || true)?;
+        let images = decoded(take_images(&mut conversation)?, model, &notes, || true)?;
         let spans = model.render_with_images(&conversation, &images)?;
         let input_tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?.len();
         Ok(Json(TokenCount { input_tokens }).into_response())

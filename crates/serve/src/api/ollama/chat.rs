@@ -89,8 +89,10 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
         let name = load(state, &body.model, keep).await?;
         return Ok(loaded_reply(OllamaRoute::Chat, &name, keep));
     }
-    let generation = begin(state, caller, body.checked()?).await?;
-    reply(OllamaRoute::Chat, begun, generation, body.stream != Some(false)).await
+    let (is_stream, request) = (body.stream != Some(false), body.checked()?);
+    drop(body);
+    let generation = begin(state, caller, request).await?;
+    reply(OllamaRoute::Chat, begun, generation, is_stream).await
 }
 
 /// Loads a model, or has it unloaded if it is to be kept for no time, and returns its name.

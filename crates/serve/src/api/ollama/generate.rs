@@ -101,8 +101,10 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
         let name = load(state, &body.model, keep).await?;
         return Ok(loaded_reply(OllamaRoute::Generate, &name, keep));
     }
+    let is_stream = body.stream != Some(false);
+    drop(body);
     let generation = begin(state, caller, request).await?;
-    reply(OllamaRoute::Generate, begun, generation, body.stream != Some(false)).await
+    reply(OllamaRoute::Generate, begun, generation, is_stream).await
 }
 
 impl OllamaGenerateRequest {

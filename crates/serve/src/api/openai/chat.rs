@@ -44,13 +44,16 @@ pub async fn complete(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let body: ChatRequest = read_body(body, WITHOUT_EFFECT).await?;
-    let generation = begin(&state, &caller, body.checked()?).await?;
-    let is_stream = body.stream == Some(true);
+    let (is_stream, includes_usage, form) =
+        (body.stream == Some(true), body.includes_usage(), body.call_form());
+    let request = body.checked()?;
+    drop(body);
+    let generation = begin(&state, &caller, request).await?;
     let object = if is_stream { "chat.completion.chunk" } else { "chat.completion" };
     let head = ReplyHead::new("chatcmpl", object, &generation);
     if is_stream {
-        let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage(), body.call_form());
+        let chunks = ChatChunks::new(head, generation.replies(), includes_usage, form);
         return stream_response(generation, chunks).await;
     }
-    Ok(Json(ChatReply::read(head, generation, body.call_form()).await?).into_response())
+    Ok(Json(ChatReply::read(head, generation, form).await?).into_response())
 }

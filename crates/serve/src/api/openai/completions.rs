@@ -48,6 +48,8 @@ pub async fn complete(
     let request = body.checked()?;
     let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
     let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());
+    let (is_stream, includes_usage) = (body.stream == Some(true), body.includes_usage());
+    drop(body);
     let generation = begin(&state, &caller, request).await?;
     let head = ReplyHead::new("cmpl", "text_completion", &generation);
     let text = |prompt| match prompt {
@@ -57,9 +59,9 @@ pub async fn complete(
     };
     let prompts: girih::Result<Vec<String>> = prompts.into_iter().map(text).collect();
     let echoed = EchoedTexts { prompts: prompts?, count, has_tokens };
-    if body.stream == Some(true) {
+    if is_stream {
         let choices = generation.replies();
-        let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());
+        let chunks = CompletionChunks::new(head, echoed, choices, includes_usage);
         return stream_response(generation, chunks).await;
     }
     Ok(Json(CompletionReply::read(head, echoed, generation).await?).into_response())

@@ -99,13 +99,15 @@ pub async fn fill(
 ) -> Result<Response, ApiError> {
     let body: InfillRequest = read_body(body, &ALL_WITHOUT_EFFECT).await?;
     let request = body.checked()?;
+    let (is_stream, runs_prompt_only) = (body.stream == Some(true), body.runs_prompt_only());
+    let response_fields = body.response_fields;
     let generation = begin(&state, &caller, request).await.map_err(of_model)?;
-    let events = InfillEvents::new(&generation, body.runs_prompt_only());
-    if body.stream == Some(true) {
+    let events = InfillEvents::new(&generation, runs_prompt_only);
+    if is_stream {
         return stream_response(generation, events).await;
     }
     let reply = events.read(generation).await?;
-    match &body.response_fields {
+    match &response_fields {
         None => Ok(Json(reply).into_response()),
         Some(fields) => Ok(Json(reply.cut_to(fields)).into_response()),
     }

@@ -18,8 +18,9 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::find_model::find_model;
-use crate::images::{decoded, messages_have_images, take_images};
+use crate::images::{decoded, first_image_of_messages, take_images};
 use crate::json_body::{from_json_object, read_body};
+use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::state::ServerState;
 use crate::template_fault;
@@ -101,20 +102,20 @@ pub async fn tokenize(
     let session = ready_session(&state, &model).await?;
     let messages = body.messages.as_deref().map(template_messages).transpose()?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match messages.is_some_and(|messages| messages_have_images(&messages)) {
-        true => model.image_turn().await?,
-        false => None,
+    let image_turn = match first_image_of_messages(&messages.unwrap_or_default()) {
+        Some(_) => model.image_turn().await?,
+        None => None,
     };
-    let turn = model.turn().await;
+    let (turn, notes) = (model.turn().await, ParameterNotes::current());
     in_background(move || {
         let _turns = (turn, image_turn);
-        body.reply(&session).map(Json)
+        body.reply(&session, &notes).map(Json)
     })
     .await
 }
 
 impl TokenizeRequest {
-    fn reply(&self, session: &Session) -> Result<TokenizeReply, ApiError> {
+    fn reply(&self, session: &Session, notes: &ParameterNotes) -> Result<TokenizeReply, ApiError> {
         let model = session.model();
         let tools = self.tools.as_deref().unwrap_or_default();
         check_tools(tools)?;
@@ -133,7 +134,7 @@ impl TokenizeRequest {
                     variables: checked_variables(self.chat_template_kwargs.as_ref())?,
                     ..Conversation::new()
                 };
-                let images = decoded(take_images(&mut conversation)?, model, || true)?;
+                let images = decoded(take_images(&mut conversation)?, model, notes, || true)?;
                 let spans = model.render_with_images(&conversation, &images);
                 spans
                     .and_then(|spans| model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit))

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 
+use self::input::ResponsesInput;
 use self::request::ResponsesRequest;
 use self::response::ResponseObject;
 use self::writer::{ResponseEvents, read};
@@ -48,8 +49,11 @@ pub async fn create(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: ResponsesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
-    let generation = begin(&state, &caller, body.checked()?).await?;
+    let mut body: ResponsesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
+    let request = body.checked()?;
+    // The reply repeats the rest of the body.
+    body.input = ResponsesInput::Text(String::new());
+    let generation = begin(&state, &caller, request).await?;
     let response = ResponseObject::begun(&body, &generation);
     if body.stream == Some(true) {
         return stream_response(generation, ResponseEvents::new(response)).await;
