@@ -149,9 +149,19 @@ mod tests {
         let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
         assert_eq!(report.faults(), [] as [&str; 0]);
     }
-    /// The device is lost, or its memory is short, at each of 50 places from loading to the last result.
     #[test]
     fn a_fault_of_the_device_ends_a_run_with_one_sentence() {
+        run_with_faults(6);
+    }
+
+    #[test]
+    #[ignore = "half a minute"]
+    fn a_hundred_faults_of_the_device_end_runs_with_one_sentence_each() {
+        run_with_faults(50);
+    }
+
+    /// The device is lost, and its memory is short, at each of these places from loading to the last result.
+    fn run_with_faults(places: usize) {
         let adapters = adapters();
         let Some(adapter) = adapters.first() else {
             eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
@@ -168,12 +178,12 @@ mod tests {
         run(&device).expect("nothing fails yet");
         let checks = device.checks() - before;
         assert!(checks >= 10, "a run has {checks} checks");
-        for number in 0..50 {
+        for place in 0..places {
             for (is_lost, part) in
                 [(true, "is lost (it was removed): load the model again"), (false, "not enough free memory")]
             {
                 let device = opened();
-                device.plan_fault(before + number * checks / 50, is_lost);
+                device.plan_fault(before + place * checks / places, is_lost);
                 let sentence = run(&device).expect_err("the driver reports the fault");
                 assert!(sentence.contains(part) && !sentence.contains('\n'), "{sentence}");
                 assert_eq!(Arc::strong_count(&device), 1, "nothing holds the device any more");
