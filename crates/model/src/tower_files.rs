@@ -14,6 +14,9 @@ use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
 
 /// The object of `config.json` that describes the tower.
+const VISION_OBJECT: &str = "vision_config";
+
+/// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
 
 /// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
@@ -59,7 +62,9 @@ impl TowerFiles {
         let mut weights = ModelWeights::resolve(&own, container, &kinds, &blocks)?;
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
-        arch::check_keys(&own, &source, &facts, &allowed)?;
+        // The text model's description has checked the other keys.
+        let part = config.map(|config| serde_json::json!({ VISION_OBJECT: config.get(VISION_OBJECT) }));
+        arch::check_keys(&own, &part.as_ref().map_or(source, ModelConfig::Hf), &facts, &allowed)?;
         weights.complete(&own, &facts)?;
         let tower = facts.tower.clone().ok_or_else(|| Error::new(format!("'{name}' is no image tower")))?;
         let (taps, layers) = (tower.taps.len(), text.image_layers);

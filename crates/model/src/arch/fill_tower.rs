@@ -76,7 +76,7 @@ impl Fill<'_> {
     fn taps_of_layers(&self) -> Result<Vec<usize>> {
         let taps: Vec<usize> = (0..self.layers).filter(|layer| self.kinds[*layer] == TAPPED).collect();
         // The list of a config.json also says which projector is whose.
-        if let Some(indexed) = &self.arch.layers.indexed
+        if let Some(indexed) = self.arch.layers.indexed.as_ref().filter(|indexed| indexed.kind == TAPPED)
             && let Some(list) = self.config.json(&indexed.hf)
             && list != &serde_json::json!(taps)
         {

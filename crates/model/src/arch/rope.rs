@@ -319,9 +319,10 @@ impl ScalingObject<'_> {
         };
         // Old configurations of Phi-3 have two other names for its scheme.
         let is_longrope = kind == "longrope" || self.scaling.longrope_words.iter().any(|word| word == kind);
+        let is_default = kind == "default" || self.scaling.default_words.iter().any(|word| word == kind);
         match kind {
             _ if is_longrope => self.longrope(kind),
-            "default" => Ok(Scaled::default()),
+            _ if is_default => Ok(Scaled::default()),
             "linear" => Ok(Scaled::by(vec![self.positive("factor", kind)? as f32; self.from.rotated / 2])),
             "dynamic" if self.number("alpha")?.is_some() => self.raised(kind),
             // It changes the base of longer texts than the model's context.

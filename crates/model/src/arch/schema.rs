@@ -120,6 +120,9 @@ pub struct Match {
     /// same name is tried.
     #[serde(default)]
     pub gguf_if: Vec<String>,
+    /// Keys that `config.json` must have, in the same way.
+    #[serde(default)]
+    pub hf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
     /// as a part of another one.
     pub hf_prefix: Option<String>,
@@ -491,6 +494,9 @@ pub struct Scaling {
     /// `long_mscale`. Other schemes of such models have them, too, and are refused.
     #[serde(default)]
     pub mscales: bool,
+    /// Further words for `default` in `config.json`.
+    #[serde(default)]
+    pub default_words: Vec<String>,
     /// Further words for `longrope` in `config.json`.
     #[serde(default)]
     pub longrope_words: Vec<String>,

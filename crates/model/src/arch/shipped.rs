@@ -19,6 +19,9 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "ministral3_vision",
     "qwen2",
     "qwen3",
+    // Before the one whose keys are in no part of their own.
+    "qwen2_vl_parts",
+    "qwen2_vl",
     "qwen3_vl",
     "qwen2_moe",
     "qwen3_moe",
@@ -130,7 +133,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
 pub(super) const TOWERS: &[(&str, &str)] =
-    texts!["gemma3_tower", "idefics3_tower", "qwen3_vl_tower", "qwen3_5_tower"];
+    texts!["gemma3_tower", "idefics3_tower", "qwen2_vl_tower", "qwen3_vl_tower", "qwen3_5_tower"];
 
 /// What several descriptions have in common; these match no model.
 const COMMON: &[(&str, &str)] =
