@@ -9,6 +9,7 @@ use crate::arch::schema::PatchPositions;
 use crate::arch::schema::parse;
 use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, TowerFacts, shipped_text};
 use crate::assemble;
+use crate::image_order::ImageOrder;
 use crate::limits::ModelLimits;
 use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
@@ -91,15 +92,17 @@ impl TowerFiles {
     /// # Errors
     /// When the table of learned positions cannot be read.
     pub fn inputs(&self, grid: ImageGrid) -> Result<ImageInputs> {
+        let order = ImageOrder::of(&self.tower, grid);
         Ok(ImageInputs {
-            positions: grid.positions(self.tower.projector.cell),
-            position_rows: self.position_rows(grid)?,
-            axes: self.tower.places(grid),
+            positions: order.as_read(&grid.positions(self.tower.projector.cell)).into_owned(),
+            position_rows: order.as_read(&self.position_rows(grid)?).into_owned(),
+            axes: order.as_read(&self.tower.places(grid)).into_owned(),
+            order,
         })
     }
 
-    /// The rows of learned positions of an image with these patches, in the order in which the tower reads them; none if
-    /// the tower reads positions by number. The points of the table lie on the edges of the image, too, and the sum of four
+    /// The rows of learned positions of an image with these patches, cell after cell; none if the tower reads positions by
+    /// number. The points of the table lie on the edges of the image, too, and the sum of four
     /// rows has its order from transformers' `get_vision_interpolation_indices_and_weights`.
     ///
     /// # Errors
@@ -148,9 +151,11 @@ impl TowerFiles {
     }
 }
 
-/// What a tower reads of an image beside its patches.
+/// What a tower reads of an image beside its patches, in the order in which it reads them.
 #[derive(Clone, Debug)]
 pub struct ImageInputs {
+    /// This order.
+    pub order: ImageOrder,
     /// The position of each patch among those of the image, row by row.
     pub positions: Vec<u32>,
     /// The rows of learned positions, if the tower does not read them by number.

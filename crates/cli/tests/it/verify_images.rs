@@ -121,7 +121,7 @@ fn images_pass_in_both_precisions_with_every_isa() {
 /// Positions along three axes, images of several sizes, rows for the first layers, and the gated delta rule.
 #[test]
 fn images_of_any_size_pass_in_both_precisions() {
-    for model in ["qwen3_vl", "qwen3_5_vision"] {
+    for (model, last) in [("qwen2_vl", 1), ("qwen2_5_vl", 2), ("qwen3_vl", 2), ("qwen3_5_vision", 2)] {
         let folder = fixture(model);
         let golden = folder.join("images.safetensors");
         for against in ["f32", "bf16"] {
@@ -129,7 +129,10 @@ fn images_of_any_size_pass_in_both_precisions() {
         }
         agrees("verify", name(&folder), &golden, &["--backend", "interpreter", "--chunk", "5"], "f32");
         let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
-        assert!(diagnosis.contains("tower.layers.2.out") && diagnosis.contains("every op\n"), "{diagnosis}");
+        assert!(
+            diagnosis.contains(&format!("tower.layers.{last}.out")) && diagnosis.contains("every op\n"),
+            "{diagnosis}"
+        );
         assert_eq!(diagnosis.contains("tower.tap.0"), model == "qwen3_vl", "{diagnosis}");
     }
     let folder = fixture("qwen3_vl");
@@ -146,4 +149,38 @@ fn images_of_any_size_pass_in_both_precisions() {
     let ended = compare("verify", other.name(), &folder.join("images.safetensors")).end();
     assert!(ended.stdout.contains("tower.tap.2 is out of bound"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
+}
+
+/// Published files have the text model's keys beside those of the whole model; transformers writes them in a part of their own.
+#[test]
+fn qwen2_vl_passes_with_both_forms_of_its_configuration() {
+    let folder = fixture("qwen2_vl");
+    for config in ["config.json", "config.v5.json"] {
+        let golden = folder.join("images.safetensors");
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+}
+
+/// A wrong window, and a weight of a layer with windows, are found where they are.
+#[test]
+fn windows_of_patches_are_those_of_the_model() {
+    let folder = fixture("qwen2_5_vl");
+    let golden = folder.join("images.safetensors");
+    let config = std::fs::read_to_string(folder.join("config.json")).expect("the fixture has it");
+    let tensor = "model.visual.blocks.2.attn.qkv.weight";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let weights = [folder.join("model.safetensors"), forged.file("golden.safetensors")];
+    let configs = [config.replace("\"window_size\": 16", "\"window_size\": 24"), config.clone()];
+    for ((weights, config), value) in weights.iter().zip(configs).zip(["embed", "layers.2.out"]) {
+        let other = Folder::new();
+        other.write("config.json", &config);
+        other.copy(weights, "model.safetensors");
+        let ended = compare("verify", other.name(), &golden).end();
+        let found = format!("tower.{value} is out of bound");
+        assert!(ended.code == 1 && ended.stdout.contains(&found), "{}", ended.stdout);
+    }
+    let other = Folder::new();
+    other.write("config.json", &config.replace("\"window_size\": 16", "\"window_size\": 7"));
+    other.copy(&weights[0], "model.safetensors");
+    compare("verify", other.name(), &golden).fails(2, "a window of at least one cell is needed");
 }
