@@ -41,6 +41,17 @@ for name in llama32_tied qwen3 qwen3_5 gemma3_text gemma4 gpt_oss deepseek_v3 gr
         [ "$name" = bert ] && break
     done
 done
+# The last layer on the GPU, the others on the CPU.
+for name in qwen3 qwen3_5 gpt_oss; do
+    folder=tests/fixtures/$name
+    if timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" --backend "$backend" --gpu-layers 1 >"$log" 2>&1; then
+        echo "ok      $name --gpu-layers 1"
+    else
+        echo "FAILED  $name --gpu-layers 1"
+        tail -3 "$log"
+        failed=1
+    fi
+done
 
 for model in "$@"; do
     echo "# $model"

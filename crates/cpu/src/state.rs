@@ -283,7 +283,7 @@ impl backend::State for CpuState {
         Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
+    fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
         let blocks = self.of_group(group).map(|tensor| &tensor.bytes[tensor.block(block)]);
         let carried = self.carried.iter().filter(|carried| carried.group == group);
         Ok(blocks.flatten().copied().chain(carried.flat_map(|carried| carried.export(block))).collect())

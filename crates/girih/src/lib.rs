@@ -57,6 +57,7 @@ mod engine_thread;
 mod expected_wait;
 mod folder;
 mod free_memory;
+mod gpu_layers;
 mod image;
 #[cfg(feature = "image")]
 mod image_preparation;

@@ -18,6 +18,7 @@ use girih_tensor::DType;
 use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
+use crate::gpu_layers;
 use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
@@ -129,7 +130,8 @@ impl Plan {
             ModelWeights::is_per_layer_table(name).then(|| of_model.files().weights.rows(name))?
         });
         let services = Arc::new(services.with_tables(tables));
-        let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
+        let of_backend = Arc::clone(&services) as Arc<dyn Services>;
+        let backend = gpu_layers::open(&options.backend, &of_backend, &graph, &blocks)?;
         let draft = match &options.drafts {
             Drafts::Model(draft) => {
                 check_draft_model(&model, draft)?;

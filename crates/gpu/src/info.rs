@@ -25,14 +25,31 @@ pub static INFO: BackendInfo = BackendInfo {
 
 const MEMORY: &str = "gpu-memory";
 
-const OPTIONS: &[BackendOption] = &[BackendOption {
-    name: MEMORY,
-    placeholder: "SIZE",
-    help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
-        [default: what the driver allows]",
-    values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
-    repeats: false,
-}];
+const OPTIONS: &[BackendOption] = &[
+    BackendOption {
+        name: MEMORY,
+        placeholder: "SIZE",
+        help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
+            [default: what the driver allows]",
+        values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
+        repeats: false,
+    },
+    // The program that opens backends cuts the model: a backend knows no other one.
+    BackendOption {
+        name: "gpu-layers",
+        placeholder: "N",
+        help: "Number of layers that run on the GPU, the last ones and the head; the CPU runs the others. 'auto' is as many as \
+            fit into --gpu-memory [default: all]",
+        values: AllowedValues::Checked(|text| match text {
+            "auto" => Ok(()),
+            number => match number.parse::<usize>() {
+                Ok(1..) => Ok(()),
+                _ => Err("must be 'auto' or a number of layers, 1 or more".to_owned()),
+            },
+        }),
+        repeats: false,
+    },
+];
 
 /// The adapters by number, and the one that is meant by the choice, if its name is another one.
 fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {

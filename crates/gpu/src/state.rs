@@ -178,7 +178,7 @@ impl State for GpuState {
         self.device.submit(encoder)
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>> {
+    fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>> {
         let bytes: u64 = self.of(group).map(|tensor| tensor.block_bytes).sum();
         let staging = self.device.staging(bytes)?;
         let mut encoder = self.device.encoder();

@@ -256,7 +256,7 @@ pub trait State: Send {
     ///
     /// # Errors
     /// When the device fails.
-    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error>;
+    fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>, Error>;
     /// Writes the bytes from [`State::export`] to a block.
     ///
     /// # Errors

@@ -78,6 +78,8 @@ mod sequence;
 mod shape_rules;
 mod sink_gather;
 pub mod split;
+pub mod staged;
+pub mod stages;
 pub mod state;
 mod state_kind;
 pub mod store;

@@ -36,6 +36,17 @@ impl Numerics {
         Numerics { stores: DType::F32, activations: vec![Rounding::NONE], head: Rounding::NONE }
     }
 
+    /// How two backends round together, if `self` runs the first nodes of a graph and `last` the others.
+    #[must_use]
+    pub fn followed_by(self, last: Numerics) -> Numerics {
+        let stores = if bits(last.stores) < bits(self.stores) { last.stores } else { self.stores };
+        let mut activations = self.activations;
+        activations.extend(last.activations);
+        activations.sort_by(|a, b| bits(a.format).total_cmp(&bits(b.format)));
+        activations.dedup();
+        Numerics { stores, activations, head: last.head }
+    }
+
     /// The precision of activations in matmuls: a name, or several joined by `+`.
     pub fn name(&self) -> String {
         match self.activations.as_slice() {
@@ -43,4 +54,10 @@ impl Numerics {
             all => all.iter().map(|rounding| rounding.name).collect::<Vec<_>>().join("+"),
         }
     }
+}
+
+/// The bits of a number in a format: fewer are coarser.
+fn bits(format: DType) -> f64 {
+    let (rows, columns) = format.tile();
+    8.0 * format.block_bytes() as f64 / (rows * columns) as f64
 }

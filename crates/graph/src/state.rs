@@ -241,7 +241,7 @@ impl State for PositionMajor {
         Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>> {
+    fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>> {
         Ok(self.of(group).flat_map(|tensor| &tensor.bytes[tensor.range(block)]).copied().collect())
     }
 

@@ -19,8 +19,9 @@ enum Counterpart {
 
 use Counterpart::{Clause, Name};
 
-/// The reason against options of a GPU.
-const NO_GPU: Counterpart = Clause("girih has no GPU backend yet; remove");
+/// The reason against options for parts of GPUs.
+const NO_GPU: Counterpart =
+    Clause("girih uses one GPU (--backend gpu, in builds with the feature gpu); remove");
 
 /// Spellings of an option with their counterpart. A clause ends with what to do with the option, which
 /// follows as it was typed.
@@ -264,7 +265,10 @@ mod tests {
             ("girih run a/b -cnv", "`girih chat MODEL` converses; remove -cnv"),
             ("girih run a/b -fa on", "girih has one form of attention; remove -fa"),
             ("girih run a/b --mlock", "girih does not lock memory; remove --mlock"),
-            ("girih serve a/b --tensor-parallel-size=2", "girih has no GPU backend yet; remove --tensor-"),
+            (
+                "girih serve a/b --tensor-parallel-size=2",
+                "girih uses one GPU (--backend gpu, in builds with the feature gpu); remove --tensor-",
+            ),
             ("girih ps", "girih has no command 'ps': a command loads its model for itself"),
         ] {
             let refused = translation(line).expect_err(line);

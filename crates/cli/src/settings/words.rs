@@ -4,15 +4,19 @@ use std::ffi::OsString;
 
 use clap::Command;
 
+use crate::backend_args;
 use crate::error::{Error, Result};
 
-/// The option of llama.cpp for layers on a GPU.
-const GPU_LAYERS: [&str; 3] = ["-ngl", "--n-gpu-layers", "--gpu-layers"];
+/// The options of llama.cpp for layers on a GPU that girih does not have.
+const GPU_LAYERS: [&str; 2] = ["-ngl", "--n-gpu-layers"];
+
+/// The option that a build with the backend `gpu` has.
+const OWN_GPU_LAYERS: &str = "gpu-layers";
 
 /// The words, with `help COMMAND` as `COMMAND --help`.
 ///
 /// # Errors
-/// When they ask for layers on a GPU.
+/// When they ask for layers on a GPU by an option of llama.cpp, or this build has no GPUs.
 pub fn read(command: &Command) -> Result<Vec<OsString>> {
     let words: Vec<OsString> = std::env::args_os().collect();
     refuse_gpu_layers(&words)?;
@@ -22,14 +26,31 @@ pub fn read(command: &Command) -> Result<Vec<OsString>> {
 /// The parser would take `-ngl 99` for `-n gl`.
 fn refuse_gpu_layers(words: &[OsString]) -> Result<()> {
     let options = words.iter().skip(1).map_while(|word| word.to_str().filter(|word| *word != "--"));
+    let has_gpus = backend_args::options().iter().any(|(spec, _)| spec.name == OWN_GPU_LAYERS);
     for word in options {
         let name = word.split('=').next().unwrap_or_default();
-        if word.starts_with(GPU_LAYERS[0]) || GPU_LAYERS.contains(&name) {
-            let name = GPU_LAYERS.into_iter().find(|known| name.starts_with(known)).unwrap_or(name);
-            return Err(Error::call(format!("girih has no GPU backend yet; remove {name}")));
+        if name.strip_prefix("--") == Some(OWN_GPU_LAYERS) {
+            if !has_gpus {
+                return Err(without_gpus(name));
+            }
+            continue;
+        }
+        if let Some(known) = GPU_LAYERS.into_iter().find(|known| name == *known || word.starts_with("-ngl")) {
+            return Err(match has_gpus {
+                true => Error::call(format!("girih has no option {known}: use --backend gpu --gpu-layers N")),
+                false => without_gpus(known),
+            });
         }
     }
     Ok(())
+}
+
+/// The error of an option for GPUs in a build without them.
+fn without_gpus(option: &str) -> Error {
+    Error::call(format!(
+        "{option} needs a GPU, and this girih was built without the feature gpu: build it with `--features gpu`, or \
+         remove {option}"
+    ))
 }
 
 fn with_help_last(command: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
@@ -90,9 +111,11 @@ mod tests {
 
     #[test]
     fn layers_on_a_gpu_are_refused_in_every_spelling() {
-        for line in ["run -ngl 99", "run -ngl99", "run --n-gpu-layers 1", "run --gpu-layers=1"] {
+        for line in ["run -ngl 99", "run -ngl99", "run --n-gpu-layers 1"] {
             assert!(refuse_gpu_layers(&words(&format!("girih {line}"))).is_err(), "{line}");
         }
+        // A build with GPUs has this option.
+        assert_eq!(refuse_gpu_layers(&words("girih run --gpu-layers=1")).is_ok(), cfg!(feature = "gpu"));
         for line in ["run -n 9", "run -- -ngl", "run --no-gl"] {
             assert!(refuse_gpu_layers(&words(&format!("girih {line}"))).is_ok(), "{line}");
         }

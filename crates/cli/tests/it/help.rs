@@ -162,7 +162,10 @@ fn layers_on_a_gpu_are_refused_by_name() {
         &["chat", "a", "--n-gpu-layers=1"],
         &["bench", "a", "--gpu-layers", "9"],
     ] {
-        girih(call).fails(2, "girih has no GPU backend yet; remove -");
+        girih(call).fails(
+            2,
+            "this girih was built without the feature gpu: build it with `--features gpu`, or remove -",
+        );
     }
     // After two dashes it is text.
     let text = girih(&["run", "stories260k", "-n", "1", "--", "-ngl"]).stdout_on_terminal().stdout;

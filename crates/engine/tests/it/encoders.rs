@@ -28,7 +28,7 @@ impl State for NoState {
         unreachable!("an encoder has no state")
     }
 
-    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
+    fn export(&mut self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
         unreachable!("an encoder has no state")
     }
 

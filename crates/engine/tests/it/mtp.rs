@@ -219,7 +219,7 @@ impl State for Slots {
         Ok(())
     }
 
-    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
+    fn export(&mut self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
         Err(Error::new("the predictor exports no state"))
     }
 

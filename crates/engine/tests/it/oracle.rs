@@ -512,7 +512,7 @@ impl State for Slots {
         Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
+    fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
         self.operation()?;
         let slots = &self.groups[group.0 as usize][block.0 as usize];
         Ok(slots.iter().flat_map(|slot| slot.to_le_bytes()).collect())

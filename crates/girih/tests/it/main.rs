@@ -17,6 +17,7 @@ mod prompt_cache;
 mod prompt_logprobs;
 mod replies;
 mod sessions;
+mod stages;
 mod starts;
 #[cfg(feature = "grammar")]
 mod structured;

@@ -16,6 +16,7 @@ mod short_conv;
 mod sink_gather;
 mod split;
 mod ssm_scan;
+mod stages;
 mod state;
 mod table;
 mod text;

@@ -36,7 +36,7 @@ impl State for Steps {
     fn zero(&mut self, _: GroupId, _: Block) -> Result<(), Error> {
         Ok(())
     }
-    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
+    fn export(&mut self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
         Ok(self.0.to_le_bytes().to_vec())
     }
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {

@@ -1,0 +1,76 @@
+//! The option `gpu-layers`: a model whose last layers run on a GPU, and whose first layers run on the CPU.
+
+use std::sync::Arc;
+
+use girih_graph::description::{AnyBackend, BackendChoice, Services};
+use girih_graph::staged::StagedBackend;
+use girih_graph::stages::{GraphStages, layer_count};
+use girih_graph::{Error, ErrorKind, Graph, Result};
+
+use crate::backends::backend;
+
+/// The option of the backend `gpu`.
+const OPTION: &str = "gpu-layers";
+
+/// The value that asks for as many layers as the device has room for.
+const AUTO: &str = "auto";
+
+/// Opens the backend that a choice means for a model with this graph and these blocks of state.
+///
+/// # Errors
+/// When a backend cannot be opened, or no layer fits into the device's memory.
+pub(crate) fn open(
+    choice: &BackendChoice,
+    services: &Arc<dyn Services>,
+    graph: &Graph,
+    blocks: &[u32],
+) -> Result<Box<dyn AnyBackend>> {
+    let last = choice.open(services)?;
+    let Some(asked) = choice.settings().get(OPTION) else { return Ok(last) };
+    let layers = layer_count(graph);
+    let kept = match asked {
+        AUTO => most_layers(&*last, graph, blocks)?,
+        number => number.parse().unwrap_or(usize::MAX),
+    };
+    let Some(cut) = layers.checked_sub(kept).filter(|cut| *cut > 0) else { return Ok(last) };
+    let settings = choice.settings();
+    let first =
+        backend("cpu")?.with_threads(settings.threads).with_default_rounding(settings.default_rounding);
+    let staged = StagedBackend::new(first.open(services)?, last, cut);
+    if asked == AUTO {
+        services.note(&format!("{kept} of {layers} layers run on the GPU, and the first {cut} on the CPU"));
+    }
+    Ok(Box::new(staged))
+}
+
+/// The largest number of layers that the device has room for, with the head; the whole model counts as all of them.
+fn most_layers(device: &dyn AnyBackend, graph: &Graph, blocks: &[u32]) -> Result<usize> {
+    let refused = |kind, sentence: &str| Err(Error::with_kind(kind, sentence));
+    let fits = |graph: &Graph| device.plan(graph, blocks).check_device();
+    let pool = device.plan(graph, blocks).device;
+    if pool.is_none_or(|pool| pool.free == u64::MAX) {
+        return refused(
+            ErrorKind::Refused,
+            "gpu-layers auto needs to know the memory of the GPU, which its driver does not tell: \
+             add gpu-memory, such as 8GiB, or choose a number of layers",
+        );
+    }
+    let layers = layer_count(graph);
+    if fits(graph).is_ok() {
+        return Ok(layers);
+    }
+    let mut last_error = None;
+    for cut in 1..layers {
+        match GraphStages::of(graph, cut).and_then(|stages| fits(&stages.last)) {
+            Ok(()) => return Ok(layers - cut),
+            Err(error) => last_error = Some(error),
+        }
+    }
+    match last_error {
+        Some(error) => Err(error.of("not even one layer fits on the GPU")),
+        None => refused(
+            ErrorKind::OutOfMemory,
+            "the model has no layer that could run on the CPU: use the backend cpu",
+        ),
+    }
+}
