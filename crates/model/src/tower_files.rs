@@ -170,6 +170,11 @@ fn check_projector(own: &Arch, metadata: &Metadata) -> Result<()> {
     if own.matches.gguf.iter().any(|known| known == architecture) {
         return check_pixels(metadata);
     }
+    if own.matches.gguf.is_empty() {
+        let sentence =
+            format!("girih reads {} from safetensors only; open the folder of the whole model", own.name);
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
     let sentence = format!(
         "has the architecture {}; a projector file, 'mmproj-….gguf', has {}",
         quote(architecture),

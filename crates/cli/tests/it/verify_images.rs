@@ -159,6 +159,15 @@ fn qwen2_vl_passes_with_both_forms_of_its_configuration() {
         let golden = folder.join("images.safetensors");
         passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
     }
+    // The text model alone is one of GGUF, too; its projector files are not read.
+    let written = Folder::new();
+    let file = written.file("text.gguf");
+    girih(&["quantize", name(&folder), name(&file), "--type", "f32"]).done();
+    let projector = fixture("mmproj/mmproj-gemma3_vision.gguf");
+    let words = "girih reads qwen2_vl_tower from safetensors only; open the folder of the whole model";
+    compare("verify", name(&file), &folder.join("images.safetensors"))
+        .with(&["--mmproj", name(&projector)])
+        .fails(2, words);
 }
 
 /// A wrong window, and a weight of a layer with windows, are found where they are.
