@@ -19,7 +19,7 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.token_type_ids    int32 [1, T]
     pI.image_features_P  P [R, D]
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
-    pI.tower_P           P [L+1, S, W]
+    pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
 Everything runs on the CPU with eager attention and without a cache. Needs torch, transformers and safetensors.
 """

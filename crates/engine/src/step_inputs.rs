@@ -1,6 +1,6 @@
 //! What a step brings for each input of the loaded programs, by the names that graphs give them.
 
-use girih_graph::backend::{GivenRows, Input};
+use girih_graph::backend::{GivenRows, Input, Range32};
 use girih_graph::{InputKind, InputSpec};
 
 use crate::prompt_content::StepContent;
@@ -17,6 +17,8 @@ pub struct TowerInputs<'a> {
     pub position_rows: &'a [f32],
     /// The line and the column of each patch, if queries and keys turn by them.
     pub axes: &'a [f32],
+    /// The patches of each window, within which patches of some layers attend; none without windows.
+    pub windows: &'a [Range32],
 }
 
 /// Where the values of an input come from.
@@ -146,7 +148,8 @@ impl<'a> InputValues<'a> {
 
     /// Sets what a program of a tower reads; such a step has no tokens.
     pub fn push_patches(&mut self, image: TowerInputs<'a>) {
-        let TowerInputs { patches, positions, position_rows, axes } = image;
+        // Windows belong to the sequence.
+        let TowerInputs { patches, positions, position_rows, axes, windows: _ } = image;
         self.patches = patches;
         self.position_rows = position_rows;
         self.positions.extend(positions);

@@ -99,7 +99,8 @@ impl Tower {
         self.cells.runner.width()
     }
 
-    /// Returns what becomes of an image with `patches` patches and `rows` rows. Its patches come cell after cell. The watches
+    /// Returns what becomes of an image with `patches` patches and `rows` rows. Its patches come cell after cell, and so do the
+    /// rows. The watches
     /// receive the values of the programs, in the order of [`Tower::new`]; those that are missing watch nothing.
     ///
     /// # Errors
@@ -175,7 +176,7 @@ impl TowerProgram {
         let sequences: Vec<Sequence<'_>> = (0..sequences as u32)
             .map(|index| {
                 let rows = Range32 { start: index * length as u32, end: (index + 1) * length as u32 };
-                Sequence { blocks: &[], position: 0, rows, outputs, spans: &[] }
+                Sequence { blocks: &[], position: 0, rows, outputs, spans: image.windows }
             })
             .collect();
         let step = Step { inputs: &inputs, sequences: &sequences, watch };

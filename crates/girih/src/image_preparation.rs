@@ -204,9 +204,14 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Picture
             ("do_pan_and_scan" | "do_center_crop" | "do_pad", _) => value == &Value::Bool(false),
             ("size", Some(side)) => value == &serde_json::json!({"height": side, "width": side}),
             // `any_size` has read them.
-            ("size", None) => value
-                .as_object()
-                .is_some_and(|size| size.keys().all(|key| key == "shortest_edge" || key == "longest_edge")),
+            ("size", None) => value.as_object().is_some_and(|size| {
+                size.iter().all(|(key, value)| match key.as_str() {
+                    "shortest_edge" | "longest_edge" => true,
+                    // transformers replaces them by those beside `size`.
+                    "min_pixels" | "max_pixels" => config.get(key) == Some(value),
+                    _ => false,
+                })
+            }),
             ("min_pixels" | "max_pixels", None) => value.is_u64(),
             ("patch_size", _) => is_size(value, facts.patch),
             ("merge_size", None) => is_size(value, facts.projector.cell),
@@ -395,6 +400,29 @@ mod tests {
         }
         let error = prepared_of("idefics3", json!({"do_pan_and_scan": true})).unwrap_err();
         assert!(error.contains("'do_pan_and_scan' is true"), "{error}");
+    }
+
+    /// The file of Qwen2-VL 7B, with the sizes of the fixture; a larger picture than girih takes becomes smaller.
+    #[test]
+    fn the_settings_of_images_of_any_size_are_read() {
+        let published = |size: Value| {
+            json!({
+                "min_pixels": 3136, "max_pixels": 12_845_056, "patch_size": 4, "temporal_patch_size": 2, "merge_size": 2,
+                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+                "image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2VLProcessor", "size": size,
+            })
+        };
+        let pixels = json!({"min_pixels": 3136, "max_pixels": 12_845_056});
+        for fixture in ["qwen2_vl", "qwen2_5_vl"] {
+            for size in [Value::Null, pixels.clone()] {
+                let found = prepared_of(fixture, published(size)).unwrap().image;
+                assert_eq!(found.size, TargetSize::Within { multiple: 8, min: 3136, max: 4096 * 16 });
+                assert_eq!((found.filter, found.mean[2]), (ResizeFilter::Bicubic, 0.408_210_73));
+            }
+        }
+        let other = json!({"min_pixels": 3136, "max_pixels": 1});
+        let error = prepared_of("qwen2_vl", published(other)).unwrap_err();
+        assert!(error.contains("'size'") && error.contains("does not support"), "{error}");
     }
 
     #[test]

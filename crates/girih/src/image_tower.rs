@@ -120,16 +120,23 @@ impl ImageTower {
             return Ok(rows);
         }
         let rows = self.facts.rows(grid);
-        let ImageInputs { positions, position_rows, axes } = self.files.inputs(grid)?;
-        let inputs =
-            TowerInputs { patches, positions: &positions, position_rows: &position_rows, axes: &axes };
+        let ImageInputs { order, positions, position_rows, axes } = self.files.inputs(grid)?;
+        let patches = order.as_read(patches);
+        let inputs = TowerInputs {
+            patches: &patches,
+            positions: &positions,
+            position_rows: &position_rows,
+            axes: &axes,
+            windows: &order.windows,
+        };
         let tower = stage.loaded(&self.callback)?;
         let begun = Instant::now();
         let made = tower.rows_of(inputs, [grid.patches(), rows], Vec::new())?;
         counted.tokens += rows as u32;
         counted.time += begun.elapsed();
-        let added = made.added.into_iter().map(Arc::from).collect();
-        let made = MadeRows { values: made.rows.into(), added };
+        let placed = |rows| Arc::from(order.in_place(rows));
+        let made =
+            MadeRows { values: placed(made.rows), added: made.added.into_iter().map(placed).collect() };
         kept.add(KeptImage { tenant: tenant.clone(), digest, rows, made: made.clone() });
         Ok(made)
     }

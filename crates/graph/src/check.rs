@@ -96,7 +96,7 @@ impl GraphCheck<'_> {
                 StateKind::Positions { span: Span::Window(0) | Span::Chunk(0) } => {
                     self.fault(&group.name, "a window or a chunk of no positions");
                 }
-                StateKind::Positions { span: Span::All } => {
+                StateKind::Positions { span: Span::All | Span::Mutual } => {
                     self.fault(&group.name, "state cannot hold later positions");
                 }
                 StateKind::Positions { span: Span::Full | Span::Window(_) | Span::Chunk(_) }
@@ -352,7 +352,7 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         && !are_attended_together(graph, span, inputs[1], inputs[2])
     {
         return Some(
-            "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
+            "its keys and values are neither state of one group with its span, nor rows with the span 'all' or 'mutual'",
         );
     }
     if let Op::AttendLatent { span, values, .. } = op {
@@ -393,6 +393,6 @@ fn are_attended_together(graph: &Graph, span: Span, keys: &Value, values: &Value
             group == other && graph.groups[group.0 as usize].kind == StateKind::Positions { span }
         }
         (Role::State(_), _) | (_, Role::State(_)) => false,
-        _ => span == Span::All,
+        _ => span.is_of_step(),
     }
 }

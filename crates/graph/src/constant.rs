@@ -24,6 +24,8 @@ pub enum Span {
     Chunk(u32),
     /// All positions of its sequence in this step, later ones too: encoders.
     All,
+    /// Those of its mutual span, later ones too: encoders with windows. The spans cover all rows of the step.
+    Mutual,
 }
 
 /// What the weights of experts multiply.
@@ -285,10 +287,19 @@ impl Pairing {
 }
 
 impl Span {
-    /// The first position that a row at `position` attends to.
+    /// Whether rows attend to rows of their step, and not to state.
+    pub fn is_of_step(self) -> bool {
+        match self {
+            Span::All | Span::Mutual => true,
+            Span::Full | Span::Window(_) | Span::Chunk(_) => false,
+        }
+    }
+
+    /// The first position that a row at `position` attends to, if a mutual span does not begin before it.
     pub fn first(self, position: usize) -> usize {
         match self {
             Span::Full | Span::All => 0,
+            Span::Mutual => position,
             Span::Window(length) => (position + 1).saturating_sub(length as usize),
             // The checker refuses chunks of 0.
             Span::Chunk(length) => position - position % (length as usize).max(1),
@@ -301,6 +312,7 @@ impl fmt::Display for Span {
         match self {
             Span::Full => f.write_str("full"),
             Span::All => f.write_str("all"),
+            Span::Mutual => f.write_str("mutual"),
             Span::Window(length) => write!(f, "window:{length}"),
             Span::Chunk(length) => write!(f, "chunk:{length}"),
         }
@@ -429,6 +441,7 @@ impl Constant for Span {
         let span = match text {
             "full" => Some(Span::Full),
             "all" => Some(Span::All),
+            "mutual" => Some(Span::Mutual),
             _ => text.split_once(':').and_then(|(kind, length)| {
                 let length = length.parse().ok()?;
                 match kind {
@@ -438,7 +451,7 @@ impl Constant for Span {
                 }
             }),
         };
-        let form = "'full', 'all', 'window:<positions>' or 'chunk:<positions>'";
+        let form = "'full', 'all', 'mutual', 'window:<positions>' or 'chunk:<positions>'";
         span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use {form}")))
     }
 }

@@ -77,11 +77,20 @@ struct Loaded<B: Backend> {
     inputs: Vec<InputSpec>,
     /// Values in a result row.
     width: usize,
-    /// Whether rows attend to other rows of their step without state, so that a sequence
-    /// cannot go on in another step.
-    is_whole: bool,
+    wholeness: Wholeness,
     plan: MemoryPlan,
     phases: Phases,
+}
+
+/// Whether the rows of a sequence may be divided among steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wholeness {
+    /// They may.
+    Divisible,
+    /// They may not: rows attend to other rows of their step without state, or are pooled.
+    Whole,
+    /// In the same way, some attend within their mutual spans only.
+    InSpans,
 }
 
 /// Loads `source` on `backend`, with `blocks` blocks of state per group, and
@@ -121,7 +130,7 @@ pub fn load<B: Backend>(
     let inputs = InputSpec::of(&largest);
     let result = largest.output().expect("a graph without faults has an output");
     let width = largest.value(result).shape.stride();
-    let is_whole = is_whole(&largest);
+    let wholeness = wholeness(&largest);
     let (groups, blocks) = (largest.groups, blocks.to_vec());
     let phases = Phases {
         plan: planned - begun,
@@ -140,17 +149,22 @@ pub fn load<B: Backend>(
         blocks,
         inputs,
         width,
-        is_whole,
+        wholeness,
         plan,
         phases,
     }))
 }
 
-/// Whether the sequences of the graph must be whole in one step: rows attend to rows of the
-/// step, or are pooled.
-fn is_whole(graph: &Graph) -> bool {
-    let joins = |op: Op| matches!(op, Op::Attend { span: Span::All, .. } | Op::Pool { .. });
-    graph.nodes.iter().any(|node| joins(node.op))
+/// Whether the sequences of the graph must be whole in one step.
+fn wholeness(graph: &Graph) -> Wholeness {
+    let has = |is_so: fn(Op) -> bool| graph.nodes.iter().any(|node| is_so(node.op));
+    if has(|op| matches!(op, Op::Attend { span: Span::Mutual, .. })) {
+        Wholeness::InSpans
+    } else if has(|op| matches!(op, Op::Attend { span: Span::All, .. } | Op::Pool { .. })) {
+        Wholeness::Whole
+    } else {
+        Wholeness::Divisible
+    }
 }
 
 /// Refuses a graph of another key, with faults, or with nodes that the backend
@@ -190,12 +204,8 @@ impl<B: Backend> Loaded<B> {
             output_rows += sequence.outputs.count(count);
             self.check_blocks(sequence, end)?;
             check_spans(sequence, end)?;
-            if self.is_whole && !sequence.spans.is_empty() {
-                return Err(Error::new(
-                    "a sequence has mutual spans, but the rows of its programs see the whole sequence: leave them out",
-                ));
-            }
-            if self.is_whole && sequence.position != 0 {
+            self.wholeness.check_spans(sequence)?;
+            if self.wholeness != Wholeness::Divisible && sequence.position != 0 {
                 let position = sequence.position;
                 return Err(Error::new(format!(
                     "a sequence begins at position {position}, but its programs keep no state: \
@@ -239,6 +249,29 @@ impl<B: Backend> Loaded<B> {
             }
         }
         Ok(())
+    }
+}
+
+impl Wholeness {
+    /// Refuses mutual spans where rows see the whole sequence, and missing ones where rows see only these.
+    fn check_spans(self, sequence: &Sequence<'_>) -> Result<(), Error> {
+        match self {
+            Wholeness::Whole if !sequence.spans.is_empty() => Err(Error::new(
+                "a sequence has mutual spans, but the rows of its programs see the whole sequence: leave them out",
+            )),
+            Wholeness::InSpans => {
+                let rows = sequence.rows.indexes().len();
+                let covered: usize = sequence.spans.iter().map(|span| span.indexes().len()).sum();
+                if covered == rows {
+                    return Ok(());
+                }
+                Err(Error::new(format!(
+                    "the mutual spans of a sequence have {covered} of its {rows} rows, but rows of its programs attend within \
+                     them: cover all rows"
+                )))
+            }
+            Wholeness::Divisible | Wholeness::Whole => Ok(()),
+        }
     }
 }
 

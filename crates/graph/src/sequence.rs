@@ -36,7 +36,7 @@ pub struct Sequence<'a> {
     pub outputs: Outputs,
     /// Mutual spans: ranges of this step's positions with bidirectional
     /// attention, such as the tokens of one image. They are in order, not empty,
-    /// and do not overlap.
+    /// and do not overlap. With [`Span::Mutual`], they are what rows attend to, and cover all rows.
     pub spans: &'a [Range32],
 }
 
@@ -97,7 +97,8 @@ impl Sequence<'_> {
             return self.position as usize..self.position as usize + self.rows.indexes().len();
         }
         let first = span.first(position);
-        let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
+        let next = self.spans.partition_point(|span| span.indexes().end <= position);
+        let mutual = self.spans.get(next).map(|span| span.indexes()).filter(|span| span.contains(&position));
         mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)
     }
 }

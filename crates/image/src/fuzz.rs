@@ -1,8 +1,8 @@
 //! The entry point of the fuzz target `image`.
 
-use crate::{DecodeLimits, ErrorKind, Picture, Preprocess, ResizeFilter, TargetSize};
+use crate::{DecodeLimits, ErrorKind, Picture, PictureCrops, Preprocess, ResizeFilter, TargetSize};
 
-/// Decodes any bytes as an image, and makes rows of it.
+/// Decodes any bytes as an image, and makes crops and rows of it.
 ///
 /// # Panics
 /// If a picture has other pixels than its size says, or its rows are not numbers.
@@ -11,6 +11,10 @@ pub fn image(bytes: &[u8]) {
     let Ok(picture) = Picture::decode(bytes, &limits) else { return };
     let pixels = u64::from(picture.width()) * u64::from(picture.height());
     assert!(pixels <= limits.pixels && picture.rgb().len() as u64 == 3 * pixels, "{picture:?}");
+    if let Ok(crops) = (PictureCrops { min_side: 1, most: 5, min_ratio: 1.2 }).crops(&picture) {
+        let sizes = crops.iter().map(|crop| u64::from(crop.width()) * u64::from(crop.height()));
+        assert!(crops.is_empty() || sizes.sum::<u64>() == pixels, "{picture:?}");
+    }
     let fixed = TargetSize::Fixed { width: 32, height: 16 };
     for size in [fixed, TargetSize::Within { multiple: 8, min: 256, max: 4096 }] {
         let preprocess = Preprocess {

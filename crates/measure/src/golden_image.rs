@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub struct GoldenImage {
     /// Its patches.
     pub grid: ImageGrid,
-    /// Their values in the order in which the tower reads them.
+    /// Their values, cell after cell.
     pub patches: Vec<f32>,
     /// Its rows, as the text model read them.
     pub features: Vec<f32>,
@@ -25,7 +25,7 @@ pub struct GoldenImage {
     pub columns: Option<u32>,
     /// Whether these rows attend to each other both ways.
     pub mutual: bool,
-    /// The hidden states of the tower, each row after row of patches in its order; empty if the golden has none.
+    /// The hidden states of the tower, each row after row of patches in the order in which it reads them; empty if the golden has none.
     pub hidden: Vec<Vec<f32>>,
 }
 

@@ -114,7 +114,8 @@ fn with_added<'a>(mut sizes: RowSizes<'a>, given: &[EmbeddedRows], count: usize)
     sizes
 }
 
-fn indexes(spans: &[Range32]) -> Vec<Range<usize>> {
+/// Spans as indexes of rows.
+pub(crate) fn indexes(spans: &[Range32]) -> Vec<Range<usize>> {
     spans.iter().map(|span| span.indexes()).collect()
 }
 

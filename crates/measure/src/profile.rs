@@ -181,9 +181,14 @@ pub fn profile_image(tower: &mut Tower, files: &TowerFiles, seed: u64) -> Result
     let facts = &files.tower;
     let grid = facts.largest_square();
     let patches = Random(seed).numbers(grid.patches() * facts.patch_values());
-    let ImageInputs { positions, position_rows, axes } = files.inputs(grid)?;
-    let inputs =
-        TowerInputs { patches: &patches, positions: &positions, position_rows: &position_rows, axes: &axes };
+    let ImageInputs { order, positions, position_rows, axes } = files.inputs(grid)?;
+    let inputs = TowerInputs {
+        patches: &patches,
+        positions: &positions,
+        position_rows: &position_rows,
+        axes: &axes,
+        windows: &order.windows,
+    };
     let rows = facts.rows(grid);
     // The programs of patches, of cells, and of each tap.
     let mut programs = vec![Profile::default(); 2 + facts.taps.len()];

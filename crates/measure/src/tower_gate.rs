@@ -10,7 +10,7 @@ use girih_model::{ImageInputs, TOWER_HIDDEN, TOWER_ROWS, TowerFiles, layer_outpu
 
 use crate::bound::rms;
 use crate::golden_image::GoldenImage;
-use crate::layers::{LayerRow, RunWatch, compare_within};
+use crate::layers::{LayerRow, RunWatch, compare_within, indexes};
 use crate::rounding::mean_square;
 use crate::row_sizes::RowSizes;
 use crate::{BoundUse, ErrorBound, HiddenStates, Result};
@@ -64,15 +64,17 @@ pub fn diagnose_image(
         true => HiddenStates::named(std::iter::empty()),
         false => HiddenStates::of_encoder(layers),
     };
-    let ImageInputs { positions, position_rows, axes } = files.inputs(image.grid)?;
+    let ImageInputs { order, positions, position_rows, axes } = files.inputs(image.grid)?;
+    let values = order.as_read(&image.patches);
     let squares = |values: &[f32], width: usize| {
         values.chunks_exact(width).map(|row| mean_square(row.iter().copied())).collect()
     };
     let sizes = bound.patches.row_sizes([patches]).with_given(vec![bound.patches.one_store(); patches]);
-    let sizes = sizes.with_squares(InputSpec::PATCHES, squares(&image.patches, facts.patch_values()));
+    let sizes = sizes.with_squares(InputSpec::PATCHES, squares(&values, facts.patch_values()));
     let sizes =
         sizes.with_squares(InputSpec::POSITION_ROWS, squares(&position_rows, files.facts.sizes.width));
     let sizes = sizes.with_squares(InputSpec::AXES, squares(&axes, 2));
+    let sizes = sizes.with_spans(indexes(&order.windows));
     let mut of_patches = RunWatch { hidden, sizes };
     let mut of_rows: Vec<RowSizes<'_>> = bound
         .projectors
@@ -85,10 +87,11 @@ pub fn diagnose_image(
     let mut watches: Vec<&mut dyn Watch> = vec![&mut of_patches];
     watches.extend(of_rows.iter_mut().map(|sizes| sizes as &mut dyn Watch));
     let inputs = TowerInputs {
-        patches: &image.patches,
+        patches: &values,
         positions: &positions,
         position_rows: &position_rows,
         axes: &axes,
+        windows: &order.windows,
     };
     let made = tower.rows_of(inputs, [patches, rows], watches)?;
     let errors = bound.patches.follow(&of_patches.sizes);
@@ -115,7 +118,8 @@ pub fn diagnose_image(
         let sizes = sizes.with_squares(InputSpec::PATCHES, squares).with_given(given);
         let errors = bound.follow(&sizes);
         used.add(&errors);
-        compared.push(compare_within(name, got, want, width, |row, want| {
+        let want = order.as_read(want);
+        compared.push(compare_within(name, got, &want, width, |row, want| {
             bound.at(TOWER_ROWS, rms(want), errors.of(TOWER_ROWS, row))
         }));
     }

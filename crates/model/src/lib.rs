@@ -16,6 +16,7 @@ mod frame_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod image_order;
 mod json;
 mod latent_rows;
 mod limits;
@@ -44,6 +45,7 @@ pub use assemble::{GraphOptions, TOWER_HIDDEN, TOWER_ROWS, layer_output};
 pub use assistant_files::AssistantFiles;
 pub use draft_files::DraftFiles;
 pub use generation::{GenerationConfig, Ids};
+pub use image_order::ImageOrder;
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;

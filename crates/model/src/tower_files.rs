@@ -9,11 +9,15 @@ use crate::arch::schema::PatchPositions;
 use crate::arch::schema::parse;
 use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, TowerFacts, shipped_text};
 use crate::assemble;
+use crate::image_order::ImageOrder;
 use crate::limits::ModelLimits;
 use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
 
 /// The object of `config.json` that describes the tower.
+const VISION_OBJECT: &str = "vision_config";
+
+/// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
 
 /// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
@@ -59,7 +63,9 @@ impl TowerFiles {
         let mut weights = ModelWeights::resolve(&own, container, &kinds, &blocks)?;
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
-        arch::check_keys(&own, &source, &facts, &allowed)?;
+        // The text model's description has checked the other keys.
+        let part = config.map(|config| serde_json::json!({ VISION_OBJECT: config.get(VISION_OBJECT) }));
+        arch::check_keys(&own, &part.as_ref().map_or(source, ModelConfig::Hf), &facts, &allowed)?;
         weights.complete(&own, &facts)?;
         let tower = facts.tower.clone().ok_or_else(|| Error::new(format!("'{name}' is no image tower")))?;
         let (taps, layers) = (tower.taps.len(), text.image_layers);
@@ -86,15 +92,17 @@ impl TowerFiles {
     /// # Errors
     /// When the table of learned positions cannot be read.
     pub fn inputs(&self, grid: ImageGrid) -> Result<ImageInputs> {
+        let order = ImageOrder::of(&self.tower, grid);
         Ok(ImageInputs {
-            positions: grid.positions(self.tower.projector.cell),
-            position_rows: self.position_rows(grid)?,
-            axes: self.tower.places(grid),
+            positions: order.as_read(&grid.positions(self.tower.projector.cell)).into_owned(),
+            position_rows: order.as_read(&self.position_rows(grid)?).into_owned(),
+            axes: order.as_read(&self.tower.places(grid)).into_owned(),
+            order,
         })
     }
 
-    /// The rows of learned positions of an image with these patches, in the order in which the tower reads them; none if
-    /// the tower reads positions by number. The points of the table lie on the edges of the image, too, and the sum of four
+    /// The rows of learned positions of an image with these patches, cell after cell; none if the tower reads positions by
+    /// number. The points of the table lie on the edges of the image, too, and the sum of four
     /// rows has its order from transformers' `get_vision_interpolation_indices_and_weights`.
     ///
     /// # Errors
@@ -143,9 +151,11 @@ impl TowerFiles {
     }
 }
 
-/// What a tower reads of an image beside its patches.
+/// What a tower reads of an image beside its patches, in the order in which it reads them.
 #[derive(Clone, Debug)]
 pub struct ImageInputs {
+    /// This order.
+    pub order: ImageOrder,
     /// The position of each patch among those of the image, row by row.
     pub positions: Vec<u32>,
     /// The rows of learned positions, if the tower does not read them by number.
@@ -159,6 +169,11 @@ fn check_projector(own: &Arch, metadata: &Metadata) -> Result<()> {
     let architecture = metadata.require::<&str>("general.architecture")?;
     if own.matches.gguf.iter().any(|known| known == architecture) {
         return check_pixels(metadata);
+    }
+    if own.matches.gguf.is_empty() {
+        let sentence =
+            format!("girih reads {} from safetensors only; open the folder of the whole model", own.name);
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let sentence = format!(
         "has the architecture {}; a projector file, 'mmproj-….gguf', has {}",

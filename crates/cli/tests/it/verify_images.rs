@@ -121,7 +121,9 @@ fn images_pass_in_both_precisions_with_every_isa() {
 /// Positions along three axes, images of several sizes, rows for the first layers, and the gated delta rule.
 #[test]
 fn images_of_any_size_pass_in_both_precisions() {
-    for (model, last) in [("qwen3_vl", 2), ("qwen3_vl_moe", 1), ("qwen3_5_vision", 2)] {
+    let models =
+        [("qwen2_vl", 1), ("qwen2_5_vl", 2), ("qwen3_vl", 2), ("qwen3_vl_moe", 1), ("qwen3_5_vision", 2)];
+    for (model, last) in models {
         let folder = fixture(model);
         let golden = folder.join("images.safetensors");
         for against in ["f32", "bf16"] {
@@ -131,7 +133,7 @@ fn images_of_any_size_pass_in_both_precisions() {
         let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
         let layer = format!("tower.layers.{last}.out");
         assert!(diagnosis.contains(&layer) && diagnosis.contains("every op"), "{diagnosis}");
-        assert_eq!(diagnosis.contains("tower.tap.0"), model != "qwen3_5_vision", "{diagnosis}");
+        assert_eq!(diagnosis.contains("tower.tap.0"), model.starts_with("qwen3_vl"), "{diagnosis}");
     }
     let folder = fixture("qwen3_vl");
     let inspected = girih(&["inspect", name(&folder)]).end().stdout;
@@ -179,4 +181,47 @@ fn images_of_any_size_pass_from_a_projector_file() {
         let other = fixture(&format!("mmproj/mmproj-{other}.gguf"));
         compare("verify", name(&text), &golden).with(&["--mmproj", name(&other)]).fails(2, words);
     }
+}
+
+/// Published files have the text model's keys beside those of the whole model; transformers writes them in a part of their own.
+#[test]
+fn qwen2_vl_passes_with_both_forms_of_its_configuration() {
+    let folder = fixture("qwen2_vl");
+    for config in ["config.json", "config.v5.json"] {
+        let golden = folder.join("images.safetensors");
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    // The text model alone is one of GGUF, too; its projector files are not read.
+    let written = Folder::new();
+    let file = written.file("text.gguf");
+    girih(&["quantize", name(&folder), name(&file), "--type", "f32"]).done();
+    let projector = fixture("mmproj/mmproj-gemma3_vision.gguf");
+    let words = "girih reads qwen2_vl_tower from safetensors only; open the folder of the whole model";
+    compare("verify", name(&file), &folder.join("images.safetensors"))
+        .with(&["--mmproj", name(&projector)])
+        .fails(2, words);
+}
+
+/// A wrong window, and a weight of a layer with windows, are found where they are.
+#[test]
+fn windows_of_patches_are_those_of_the_model() {
+    let folder = fixture("qwen2_5_vl");
+    let golden = folder.join("images.safetensors");
+    let config = std::fs::read_to_string(folder.join("config.json")).expect("the fixture has it");
+    let tensor = "model.visual.blocks.2.attn.qkv.weight";
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 5, 3.0)]);
+    let weights = [folder.join("model.safetensors"), forged.file("golden.safetensors")];
+    let configs = [config.replace("\"window_size\": 16", "\"window_size\": 24"), config.clone()];
+    for ((weights, config), value) in weights.iter().zip(configs).zip(["embed", "layers.2.out"]) {
+        let other = Folder::new();
+        other.write("config.json", &config);
+        other.copy(weights, "model.safetensors");
+        let ended = compare("verify", other.name(), &golden).end();
+        let found = format!("tower.{value} is out of bound");
+        assert!(ended.code == 1 && ended.stdout.contains(&found), "{}", ended.stdout);
+    }
+    let other = Folder::new();
+    other.write("config.json", &config.replace("\"window_size\": 16", "\"window_size\": 7"));
+    other.copy(&weights[0], "model.safetensors");
+    compare("verify", other.name(), &golden).fails(2, "a window of at least one cell is needed");
 }

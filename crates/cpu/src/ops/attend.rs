@@ -65,7 +65,7 @@ pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize 
 /// sequence short enough to be split has one chunk.
 pub(crate) fn partials_len(key: Key, attention: AttentionParams) -> usize {
     let AttentionParams { kv_heads, shared, value_size, span, .. } = attention;
-    if span == Span::All {
+    if span.is_of_step() {
         return 0;
     }
     units_at_once(key) * kv_heads * shared * partial_len(value_size)

@@ -8,8 +8,9 @@ use crate::image_replies::{check_same_bytes, fixture, read, seeing_session};
 /// The ids before the rows of an image, for each row, and behind them, in the fixtures.
 const PLACE: [u32; 3] = [124, 126, 125];
 
-/// The fixtures: layers of one kind, to whose outputs the tower adds rows; and the gated delta rule.
-const MODELS: [&str; 2] = ["qwen3_vl", "qwen3_5_vision"];
+/// The fixtures: layers of one kind, to whose outputs the tower adds rows; the gated delta rule; a tower without learned
+/// positions; and one with windows, which are smaller at the edges of these images.
+const MODELS: [&str; 4] = ["qwen3_vl", "qwen3_5_vision", "qwen2_vl", "qwen2_5_vl"];
 
 /// An image of this seed; its patches down and across follow from it.
 fn image(name: &str, seed: u64) -> ImagePatches {

@@ -395,8 +395,8 @@ ops! {
     /// it. The sink of a head is one more score of its softmax, without a value
     /// (OpenAI 2025, arXiv 2508.10925).
     ///
-    /// Keys and values are both state of one group, or, with [`Span::All`], both rows of the
-    /// step (`[R, G, D]` and `[R, G, E]`).
+    /// Keys and values are both state of one group, or, with [`Span::All`] and [`Span::Mutual`], both
+    /// rows of the step (`[R, G, D]` and `[R, G, E]`).
     Attend = attend {
         /// Multiplies every score.
         scale: f32 [finite],

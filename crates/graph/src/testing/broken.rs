@@ -167,7 +167,7 @@ fn other_span(span: Span) -> Span {
         Span::Window(length) => Span::Window(length + 1),
         Span::Chunk(length) => Span::Chunk(length + 1),
         Span::Full => Span::Window(2),
-        Span::All => Span::All,
+        Span::All | Span::Mutual => span,
     }
 }
 

@@ -6,7 +6,6 @@ use std::ops::Range;
 use girih_tensor::{Error, Result, View};
 
 use crate::backend::{Step, Unwatched, WeightSource};
-use crate::constant::Span;
 use crate::graph::{Graph, Key};
 use crate::ops::Op;
 use crate::runner::Runner;
@@ -207,7 +206,7 @@ impl Case {
     /// Whether a sequence may run in several steps.
     pub fn can_be_cut(&self) -> bool {
         self.graph.nodes.iter().all(|node| match node.op {
-            Op::Attend { span, .. } => span != Span::All,
+            Op::Attend { span, .. } => !span.is_of_step(),
             Op::Pool { .. } => false,
             _ => true,
         })

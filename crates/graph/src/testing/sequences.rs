@@ -48,7 +48,7 @@ impl CaseDraft {
         // Backends sum in chunks of a few hundred positions; some spans cross their borders.
         let longest = self.random.of(&[90, 90, 400]);
         let span = match self.random.below(5) {
-            0 => Span::All,
+            0 => self.random.of(&[Span::All, Span::Mutual]),
             1 => Span::Window(1 + self.random.below(longest) as u32),
             2 => Span::Chunk(1 + self.random.below(longest) as u32),
             _ => Span::Full,
@@ -103,7 +103,7 @@ impl CaseDraft {
             self.rows_within(1.0, "k", &[kv_heads, size]),
             self.rows_within(1.0, "v", &[kv_heads, value_size]),
         );
-        let (keys, values) = if span == Span::All {
+        let (keys, values) = if span.is_of_step() {
             (k.0, v.0)
         } else {
             let group = self.builder.group(span);
@@ -187,19 +187,25 @@ fn attend_bounds(
 pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Attend, seed, round, Begin::AtZero);
     let heads = draft.heads();
-    if heads.span != Span::All && draft.random.once_in(3) {
+    let has_spans = match heads.span {
+        Span::All => false,
+        Span::Mutual => true,
+        Span::Full | Span::Window(_) | Span::Chunk(_) => draft.random.once_in(3),
+    };
+    if has_spans {
         for index in 0..draft.sequences.len() {
             let rows = draft.sequences[index].rows as usize;
             let start = draft.random.below(rows) as u32;
             let middle = start + 1 + draft.random.below(rows - start as usize) as u32;
-            let spans = [Range32 { start, end: middle }, Range32 { start: middle, end: rows as u32 }];
+            let first = Range32 { start: 0, end: if heads.span == Span::Mutual { start } else { 0 } };
+            let spans = [first, Range32 { start, end: middle }, Range32 { start: middle, end: rows as u32 }];
             draft.sequences[index].spans = spans.into_iter().filter(|span| span.start < span.end).collect();
         }
     }
     let ([(_, q), (_, k), (_, v)], sinks, y) = draft.attention(heads, |x| x);
     let Heads { size, value_size, kv_heads, .. } = heads;
     let [k, v] = match heads.span {
-        Span::All => [k, v],
+        Span::All | Span::Mutual => [k, v],
         Span::Full | Span::Window(_) | Span::Chunk(_) => [k, v].map(|x| held_by(heads.dtype, &x)),
     };
     let (mut bounds, mut first) = (Vec::new(), 0);
@@ -255,7 +261,7 @@ pub(super) fn select_keys(seed: u64, round: Roundoff) -> Case {
 pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::AttendLatent, seed, round, Begin::AtZero);
     let drawn = draft.heads();
-    let span = if drawn.span == Span::All { Span::Full } else { drawn.span };
+    let span = if drawn.span.is_of_step() { Span::Full } else { drawn.span };
     let kv_heads = draft.random.of(&[1, 1, 1, 2]);
     let heads = kv_heads * draft.random.of(&[1, 2, 5, 16]);
     let sizes: &[usize] = if drawn.dtype == DType::Q8_0 { &[64, 96] } else { &[2, 9, 40, 72, 96] };

@@ -1,17 +1,18 @@
 //! Attention and the state it reads: which positions a row attends to, with
 //! numbers computed by hand.
 
-use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::{Outputs, Sequence, Step};
 use girih_tensor::Random;
 
 use crate::operators::near;
 use crate::session::{TestSequence, open, step};
 
 /// Two query heads that share one KV head, all of size 1. A row of the input
-/// has the two queries, the key and the value. With the span `all` there is no state.
+/// has the two queries, the key and the value. With the spans `all` and `mutual` there is no state.
 fn form(span: &str, cap: &str, dtype: &str) -> String {
     let (group, state, held) = match span {
-        "all" => (String::new(), String::new(), "k.heads, v.heads"),
+        "all" | "mutual" => (String::new(), String::new(), "k.heads, v.heads"),
         _ => (
             format!("group only span {span}"),
             format!(
@@ -149,6 +150,28 @@ fn attention_over_rows_equals_attention_over_state_for_the_last_row() {
         assert_eq!(over_rows[14..], over_state[14..]);
         assert_ne!(over_rows[..14], over_state[..14]);
     }
+}
+
+#[test]
+fn rows_without_state_attend_within_their_mutual_spans() {
+    let spans = [Range32 { start: 0, end: 1 }, Range32 { start: 1, end: 4 }];
+    let sequence = TestSequence { spans: &spans, ..TestSequence::whole(4) };
+    near(&means("mutual", &[sequence]), &[1.0, 14.0 / 3.0, 14.0 / 3.0, 14.0 / 3.0]);
+    let other = [Range32 { start: 0, end: 2 }];
+    let other = TestSequence { spans: &other, ..TestSequence::whole(2) };
+    near(&means("mutual", &[other, other]), &[1.5, 1.5, 6.0, 6.0]);
+}
+
+/// Rows that no span has would see nothing.
+#[test]
+fn rows_outside_of_all_mutual_spans_are_refused() {
+    let mut runner = open(&form("mutual", "", ""), |_, count| vec![1.0; count]);
+    let spans = [Range32 { start: 1, end: 3 }];
+    let range = Range32 { start: 0, end: 4 };
+    let sequence = Sequence { blocks: &[], position: 0, rows: range, outputs: Outputs::All, spans: &spans };
+    let step = Step { inputs: &[Input::Rows(&[0.0; 16])], sequences: &[sequence], watch: &mut Unwatched };
+    let error = runner.step(step).unwrap_err().to_string();
+    assert!(error.contains("the mutual spans of a sequence have 2 of its 4 rows"), "{error}");
 }
 
 #[test]

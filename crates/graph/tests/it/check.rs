@@ -372,7 +372,7 @@ fn rule_9_attention_sees_as_far_as_its_group() {
     edit("group full span full", "group full span all", "full", "state cannot hold later positions");
     for span in ["full", "window:4"] {
         let text = edited(ENCODER, "span=all", &format!("span={span}"));
-        expect(&parse(&text), "layers.0.mixed", "nor rows with the span 'all'");
+        expect(&parse(&text), "layers.0.mixed", "nor rows with the span 'all' or 'mutual'");
     }
 }
 

@@ -87,6 +87,23 @@ fn pictures_nearly_keep_their_proportions_as_in_transformers() {
     assert!(sentence.contains("4021 x 20 pixels is more than 200 times"), "{sentence}");
 }
 
+/// Sizes of transformers' `smart_resize(height, width, 28, 56 * 56, 4096 * 14 * 14)`, for Qwen2-VL with girih's most patches.
+#[test]
+fn pictures_of_qwen2_vl_become_whole_cells_of_28_pixels() {
+    let within = TargetSize::Within { multiple: 28, min: 56 * 56, max: 4096 * 14 * 14 };
+    for (picture, expected) in [
+        ([640, 480], [644, 476]),
+        ([1, 1], [56, 56]),
+        ([42, 14], [112, 56]),
+        ([4000, 3000], [1008, 756]),
+        ([98, 70], [112, 56]),
+        ([6, 1000], [28, 728]),
+        ([35, 6900], [28, 6888]),
+    ] {
+        assert_eq!(within.of(picture).unwrap(), expected, "{picture:?}");
+    }
+}
+
 #[test]
 fn patches_come_in_the_order_of_their_positions() {
     let picture = Picture::from_rgb(4, 4, (0..48).collect()).unwrap();

@@ -30,6 +30,11 @@ impl<'a> ModelConfig<'a> {
         keys.iter().all(|key| metadata.value(key).is_some() && !is_zero(key))
     }
 
+    /// Whether a `config.json` has all of these keys. Always true for a GGUF.
+    pub(super) fn has_hf(&self, keys: &[String]) -> bool {
+        self.is_gguf() || keys.iter().all(|key| self.json(key).is_some())
+    }
+
     /// The names of the model's architecture.
     pub(super) fn architectures(&self) -> Result<Vec<String>> {
         match self {

@@ -570,6 +570,7 @@ impl Fill<'_> {
         match &schema.span {
             SpanSchema::Full => Ok(Span::Full),
             SpanSchema::All => Ok(Span::All),
+            SpanSchema::Mutual => Ok(Span::Mutual),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
             SpanSchema::Window(field) | SpanSchema::Chunk(field) if self.config.is_null(field) => {
                 Ok(Span::Full)

@@ -53,11 +53,14 @@ impl Fill<'_> {
             self.check_square("embed.positions")?;
         }
         let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");
+        let projector = self.projector(&schema.projector, side)?;
+        let cell = patch.saturating_mul(projector.cell);
         Ok(Some(TowerFacts {
             image,
             patch,
             channels,
             frames,
+            window: schema.window.as_ref().map(|window| self.window_cells(window, cell)).transpose()?,
             filter: schema.filter,
             pixels: schema.pixels,
             tiled_edge: match (&schema.tiles, image) {
@@ -68,17 +71,29 @@ impl Fill<'_> {
             patch_bias: self.stored.has("patches.bias"),
             positions: schema.positions,
             norm: schema.norm.then(norm).transpose()?,
-            projector: self.projector(&schema.projector, side)?,
+            projector,
             taps: self.taps_of_layers()?,
             image_tokens: self.image_tokens(&schema.prompt)?,
         }))
+    }
+
+    /// The cells of a side of a window, of cells with `cell` pixels a side: as many as are whole.
+    fn window_cells(&self, window: &Field, cell: usize) -> Result<usize> {
+        let pixels = self.size("tower.window", window)?;
+        if pixels < cell {
+            let key = self.config.key(window);
+            return Err(Error::new(format!(
+                "{key} is {pixels}, but a cell of patches has {cell} pixels a side; a window of at least one cell is needed"
+            )));
+        }
+        Ok(pixels / cell)
     }
 
     /// The layers after which a further projector makes rows.
     fn taps_of_layers(&self) -> Result<Vec<usize>> {
         let taps: Vec<usize> = (0..self.layers).filter(|layer| self.kinds[*layer] == TAPPED).collect();
         // The list of a config.json also says which projector is whose.
-        if let Some(indexed) = &self.arch.layers.indexed
+        if let Some(indexed) = self.arch.layers.indexed.as_ref().filter(|indexed| indexed.kind == TAPPED)
             && let Some(list) = self.config.json(&indexed.hf)
             && list != &serde_json::json!(taps)
         {

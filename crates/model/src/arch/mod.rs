@@ -133,7 +133,8 @@ pub fn find<'a>(known: &[&'a Arch], config: &ModelConfig<'_>) -> Result<&'a Arch
     let found = || {
         known.iter().copied().filter(|arch| {
             let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
-            names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
+            let has_keys = config.has_gguf(&arch.matches.gguf_if) && config.has_hf(&arch.matches.hf_if);
+            has_keys && names.iter().any(|name| matches.contains(name))
         })
     };
     let first = found().next().ok_or_else(|| unknown(&names, known, config))?;

@@ -151,7 +151,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 13] {
+    fn of_tower(&self) -> [OfModel<'_>; 14] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -173,6 +173,11 @@ impl Arch {
             }),
             ("tower.frames", tower.and_then(|tower| tower.frames.as_ref()), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.frames))
+            }),
+            // In config.json, it is stated in pixels.
+            ("tower.window", tower.and_then(|tower| tower.window.as_ref()), |facts| {
+                let tower = facts.tower.as_ref()?;
+                Some(FactValue::Size(tower.window? * tower.projector.cell * tower.patch))
             }),
             ("tower.projector.tokens", projector.and_then(|projector| projector.tokens.as_ref()), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.max_rows()))
@@ -278,7 +283,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             let (window, chunk) = match &attend.span {
                 SpanSchema::Window(field) => (Some(field), None),
                 SpanSchema::Chunk(field) => (None, Some(field)),
-                SpanSchema::Full | SpanSchema::All => (None, None),
+                SpanSchema::Full | SpanSchema::All | SpanSchema::Mutual => (None, None),
             };
             let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
             let indexer = latent.and_then(|latent| latent.indexer.as_ref());
@@ -298,7 +303,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
-                    Span::Full | Span::Chunk(_) | Span::All => None,
+                    Span::Full | Span::Chunk(_) | Span::All | Span::Mutual => None,
                 }),
                 ("mixer.latent.query_rank", latent.map(|latent| &latent.query_rank), |layer| {
                     Some(FactValue::Size(layer.mixer.attention()?.latent?.query_rank?))
@@ -341,7 +346,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.rope_unless_null", attend.rope_unless_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
-                    Span::Full | Span::Window(_) | Span::All => None,
+                    Span::Full | Span::Window(_) | Span::All | Span::Mutual => None,
                 }),
                 ("mixer.temperature.if", temperature.and_then(|schema| schema.condition.as_ref()), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.temperature.is_some()))

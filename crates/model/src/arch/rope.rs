@@ -16,9 +16,12 @@ use super::value::brief;
 /// The keys of a scaling object that all schemes read.
 pub(super) const SCHEME_KEYS: [&str; 2] = ["rope_type", "type"];
 
+/// The name of no scaling.
+const DEFAULT: &str = "default";
+
 /// The keys that each scheme reads.
 const SCHEMES: [(&str, &[&str]); 7] = [
-    ("default", &SCHEME_KEYS),
+    (DEFAULT, &SCHEME_KEYS),
     ("linear", &["rope_type", "type", "factor"]),
     ("dynamic", &["rope_type", "type", "factor", "alpha"]),
     (
@@ -308,11 +311,13 @@ struct ScalingObject<'a> {
 
 impl ScalingObject<'_> {
     fn scaled(&self) -> Result<Scaled> {
-        let kinds = || SCHEME_KEYS.iter().filter_map(|key| self.object.get(key));
-        let kind = kinds()
-            .next()
-            .map_or(Some("default"), Json::as_str)
-            .filter(|kind| kinds().all(|other| other == kind));
+        let is_default = |word: &&str| self.scaling.default_words.iter().any(|known| known == word);
+        let mut kinds = SCHEME_KEYS.iter().filter_map(|key| {
+            let kind = self.object.get(key)?.as_str();
+            Some(kind.map(|word| if is_default(&word) { DEFAULT } else { word }))
+        });
+        let kind =
+            kinds.next().unwrap_or(Some(DEFAULT)).filter(|kind| kinds.all(|other| other == Some(*kind)));
         let Some(kind) = kind else {
             let key = self.key();
             return Err(Error::new(format!("{key} has no 'rope_type', or several; one string is needed")));
@@ -321,7 +326,7 @@ impl ScalingObject<'_> {
         let is_longrope = kind == "longrope" || self.scaling.longrope_words.iter().any(|word| word == kind);
         match kind {
             _ if is_longrope => self.longrope(kind),
-            "default" => Ok(Scaled::default()),
+            DEFAULT => Ok(Scaled::default()),
             "linear" => Ok(Scaled::by(vec![self.positive("factor", kind)? as f32; self.from.rotated / 2])),
             "dynamic" if self.number("alpha")?.is_some() => self.raised(kind),
             // It changes the base of longer texts than the model's context.

@@ -120,6 +120,9 @@ pub struct Match {
     /// same name is tried.
     #[serde(default)]
     pub gguf_if: Vec<String>,
+    /// Keys that `config.json` must have, in the same way.
+    #[serde(default)]
+    pub hf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
     /// as a part of another one.
     pub hf_prefix: Option<String>,
@@ -411,6 +414,8 @@ pub enum SpanSchema {
     Chunk(Field),
     /// All positions of the text, later ones too: encoders.
     All,
+    /// The patches of the row's window of the image: `tower.window`.
+    Mutual,
 }
 
 /// The number whose inverse square root scales the scores in a GGUF that does not state it.
@@ -491,6 +496,9 @@ pub struct Scaling {
     /// `long_mscale`. Other schemes of such models have them, too, and are refused.
     #[serde(default)]
     pub mscales: bool,
+    /// Further words for `default` in `config.json`.
+    #[serde(default)]
+    pub default_words: Vec<String>,
     /// Further words for `longrope` in `config.json`.
     #[serde(default)]
     pub longrope_words: Vec<String>,
@@ -626,6 +634,7 @@ impl Arch {
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();
+        let has_windows = self.tower.as_ref().is_some_and(|tower| tower.window.is_some());
         for (kind, layer) in &self.layer {
             let MixerSchema::Attend(attend) = &layer.mixer else { continue };
             if let Some(rope) = attend.rope.as_ref().filter(|rope| !self.rope.contains_key(*rope)) {
@@ -634,13 +643,14 @@ impl Arch {
                     "architecture {name}: layers of kind '{kind}' need [rope.{rope}]"
                 )));
             }
-            if matches!(attend.span, SpanSchema::All) != sees_all {
-                let need = if sees_all { "without [head] needs" } else { "with [head] allows no" };
-                return Err(Error::new(format!(
-                    "architecture {}: {need} span = \"all\" ({kind} layers)",
-                    self.name
-                )));
-            }
+            let fault = match (&attend.span, sees_all) {
+                (SpanSchema::Mutual, _) if !has_windows => "without tower.window allows no span = \"mutual\"",
+                (SpanSchema::All | SpanSchema::Mutual, true) => continue,
+                (SpanSchema::Full | SpanSchema::Window(_) | SpanSchema::Chunk(_), false) => continue,
+                (_, true) => "without [head] needs span = \"all\"",
+                (_, false) => "with [head] allows no span = \"all\"",
+            };
+            return Err(Error::new(format!("architecture {}: {fault} ({kind} layers)", self.name)));
         }
         Ok(())
     }

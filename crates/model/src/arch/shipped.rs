@@ -19,6 +19,11 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "ministral3_vision",
     "qwen2",
     "qwen3",
+    // Those with keys in parts come before those without.
+    "qwen2_vl_parts",
+    "qwen2_vl",
+    "qwen2_5_vl_parts",
+    "qwen2_5_vl",
     "qwen3_vl",
     "qwen2_moe",
     "qwen3_moe",
@@ -130,8 +135,14 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
-pub(super) const TOWERS: &[(&str, &str)] =
-    texts!["gemma3_tower", "idefics3_tower", "qwen3_vl_tower", "qwen3_5_tower"];
+pub(super) const TOWERS: &[(&str, &str)] = texts![
+    "gemma3_tower",
+    "idefics3_tower",
+    "qwen2_vl_tower",
+    "qwen2_5_vl_tower",
+    "qwen3_vl_tower",
+    "qwen3_5_tower"
+];
 
 /// What several descriptions have in common; these match no model.
 const COMMON: &[(&str, &str)] =

@@ -22,6 +22,10 @@ pub struct TowerFacts {
     pub channels: usize,
     /// The number of equal frames that an image is read as.
     pub frames: usize,
+    /// The cells of a side of a window, for towers with layers whose patches attend within windows. Those at the right and
+    /// lower edge of an image may be smaller.
+    #[serde(rename = "window_cells", skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
     /// How pictures are resized, if the model's files do not say it.
     pub filter: PictureFilter,
     /// The pixels of pictures, if images have any size and the files do not say it.
@@ -94,7 +98,7 @@ impl ImageGrid {
         self.down.saturating_mul(self.across)
     }
 
-    /// The positions of the patches in the order in which a tower reads them, cell after cell: cells row by row from the
+    /// The positions of the patches, cell after cell: cells row by row from the
     /// top left, and the patches of a cell in the same way. A position counts the patches row by row.
     pub fn positions(self, cell: usize) -> Vec<u32> {
         let ImageGrid { down, across } = self;
@@ -153,7 +157,7 @@ impl TowerFacts {
         grid.across / self.projector.cell
     }
 
-    /// Of each patch of an image in the order in which the tower reads them: its row of patches and its column.
+    /// Of each patch of an image, cell after cell: its row of patches and its column.
     pub fn places(&self, grid: ImageGrid) -> Vec<f32> {
         let positions = grid.positions(self.projector.cell).into_iter();
         positions

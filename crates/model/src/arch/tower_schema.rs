@@ -26,6 +26,8 @@ pub struct TowerSchema {
     pub channels: Field,
     /// The number of equal frames that an image is read as; 1 without it.
     pub frames: Option<Field>,
+    /// The pixels of a side of a window, for towers with layers whose patches attend within windows.
+    pub window: Option<Field>,
     /// How pictures are resized, if the model's files do not say it.
     #[serde(default)]
     pub filter: PictureFilter,

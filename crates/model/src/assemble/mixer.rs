@@ -167,7 +167,7 @@ impl Assembly<'_> {
             v = self.graph.same(&format!("{at}.v.normed"), Op::Norm { epsilon }, &[v]);
         }
         let both = match attend.span {
-            Span::All => [k, v],
+            Span::All | Span::Mutual => [k, v],
             span => [
                 self.kept(&format!("{at}.keys"), k, span, &[heads, attend.head_size]),
                 self.kept(&format!("{at}.values"), v, span, &of_values),

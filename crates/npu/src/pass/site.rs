@@ -168,6 +168,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
                 Span::Window(length) => length,
                 Span::Chunk(_) => return no_program("attention by chunks of positions"),
                 Span::All => return no_program("attention to all rows of a sequence"),
+                Span::Mutual => return no_program("attention within spans of rows"),
             };
             if !graph.value(keys).shape.columns().is_multiple_of(2) {
                 return no_program(ODD_HEADS);
