@@ -1,6 +1,6 @@
 //! The entry point of the fuzz target `image`.
 
-use crate::{DecodeLimits, ErrorKind, Picture, Preprocess, ResizeFilter, TargetSize};
+use crate::{DecodeLimits, ErrorKind, Picture, Preprocess, ResizeFilter, TargetSize, ValueOrder};
 
 /// Decodes any bytes as an image, and makes rows of it.
 ///
@@ -12,7 +12,8 @@ pub fn image(bytes: &[u8]) {
     let pixels = u64::from(picture.width()) * u64::from(picture.height());
     assert!(pixels <= limits.pixels && picture.rgb().len() as u64 == 3 * pixels, "{picture:?}");
     let fixed = TargetSize::Fixed { width: 32, height: 16 };
-    for size in [fixed, TargetSize::Within { multiple: 8, min: 256, max: 4096 }] {
+    let within = TargetSize::Within { multiple: 8, min: 256, max: 4096 };
+    for size in [fixed, within, TargetSize::Largest { multiple: 8, max: 4096 }] {
         let preprocess = Preprocess {
             size,
             filter: ResizeFilter::Bicubic,
@@ -21,6 +22,7 @@ pub fn image(bytes: &[u8]) {
             std: [0.5; 3],
             patch: 4,
             frames: 1,
+            order: ValueOrder::ByPixel,
         };
         match preprocess.rows(&picture, 2) {
             Ok(rows) => {

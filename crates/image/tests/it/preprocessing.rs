@@ -1,6 +1,6 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, resize};
+use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder, resize};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};
@@ -15,6 +15,7 @@ fn gemma(side: u32, patch: u32) -> Preprocess {
         std: [0.5; 3],
         patch,
         frames: 1,
+        order: ValueOrder::ByChannel,
     }
 }
 
@@ -115,6 +116,7 @@ fn rows_equal_those_of_qwen2_vls_processor() {
         std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         patch: 14,
         frames: 2,
+        order: ValueOrder::ByChannel,
     };
     let rows = preprocess.rows(&picture("rgb.png"), 2).unwrap();
     assert_eq!([rows.down, rows.across], [lines, columns]);

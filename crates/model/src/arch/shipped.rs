@@ -130,7 +130,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 
 /// The descriptions of image towers. A model names its tower, so these match no model.
 pub(super) const TOWERS: &[(&str, &str)] =
-    texts!["gemma3_tower", "idefics3_tower", "qwen3_vl_tower", "qwen3_5_tower"];
+    texts!["gemma3_tower", "gemma4_tower", "idefics3_tower", "qwen3_vl_tower", "qwen3_5_tower"];
 
 /// What several descriptions have in common; these match no model.
 const COMMON: &[(&str, &str)] =
