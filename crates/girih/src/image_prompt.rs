@@ -54,7 +54,8 @@ impl ImageRows {
             let (first, count) = (place.start, place.end - place.start);
             let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
             let token = tower.facts.image_tokens.layer_input;
-            let of_image = EmbeddedRows { first, rows: count, content, columns, token, ..EmbeddedRows::default() };
+            let of_image =
+                EmbeddedRows { first, rows: count, content, columns, token, ..EmbeddedRows::default() };
             rows.given.push(of_image);
             if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);

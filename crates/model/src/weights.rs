@@ -498,7 +498,9 @@ impl ModelWeights {
     pub fn numbers_within(&self, name: &str, range: Range<usize>) -> Result<Vec<f32>> {
         let (dtype, _) = self.info(name).ok_or_else(|| absent(name))?;
         if dtype.tile() != (1, 1) {
-            return Err(Error::new(format!("'{name}' is stored as {dtype}; numbers without blocks are needed")));
+            return Err(Error::new(format!(
+                "'{name}' is stored as {dtype}; numbers without blocks are needed"
+            )));
         }
         let shape = Shape::vector(range.len());
         let mut bytes = vec![0; dtype.bytes(&shape)?];

@@ -5,8 +5,8 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Clamp, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation, Scale,
-    ScaleColumns, Softcap, Sparsify,
+    Activate, Add, ApplyXielu, Clamp, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation,
+    Scale, ScaleColumns, Softcap, Sparsify,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};

@@ -1,6 +1,8 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
-use girih_image::{DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder, resize};
+use girih_image::{
+    DecodeLimits, Picture, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder, resize,
+};
 use serde_json::Value;
 
 use crate::data::{folder, golden, picture, sha256};

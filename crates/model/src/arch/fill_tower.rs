@@ -10,7 +10,9 @@ use super::field::Field;
 use super::fill::Fill;
 use super::norm_kind::NormKind;
 use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
-use super::tower_schema::{BoundsSchema, CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema};
+use super::tower_schema::{
+    BoundsSchema, CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema,
+};
 use super::value::brief;
 
 /// The largest number of patches of an image of a fixed size: known towers have 4,096.
@@ -59,7 +61,9 @@ impl Fill<'_> {
         }
         if schema.positions == PatchPositions::ByAxis && self.stored.rows("embed.positions")? != AXES {
             let rows = self.stored.rows("embed.positions")?;
-            return Err(Error::new(format!("'embed.positions' has {rows} slices; one for each of {AXES} axes is needed")));
+            return Err(Error::new(format!(
+                "'embed.positions' has {rows} slices; one for each of {AXES} axes is needed"
+            )));
         }
         let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");
         Ok(Some(TowerFacts {
@@ -123,7 +127,9 @@ impl Fill<'_> {
         };
         let [low, high] = [read(format!("{name}_min"))?, read(format!("{name}_max"))?];
         if low > high || low == f32::INFINITY || high == f32::NEG_INFINITY {
-            return Err(Error::new(format!("'{name}' is bounded by {low} and {high}; the first must not be larger")));
+            return Err(Error::new(format!(
+                "'{name}' is bounded by {low} and {high}; the first must not be larger"
+            )));
         }
         let is_bounded = low.is_finite() || high.is_finite();
         Ok(is_bounded.then(|| [low.max(f32::MIN), high.min(f32::MAX)]))
@@ -168,7 +174,12 @@ impl Fill<'_> {
         }
         let norm = schema.epsilon.as_ref().map(|epsilon| {
             let (kind, epsilon) = (schema.norm, self.epsilon(epsilon)?);
-            Ok::<_, Error>(NormFacts { kind, epsilon, weight: schema.norm_weight, bias: kind == NormKind::Layer })
+            Ok::<_, Error>(NormFacts {
+                kind,
+                epsilon,
+                weight: schema.norm_weight,
+                bias: kind == NormKind::Layer,
+            })
         });
         let norm = norm.transpose()?;
         let width = self.size("tower.projector.width", &schema.width)?;
