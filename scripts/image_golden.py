@@ -137,6 +137,18 @@ def qwen(image):
     return {"qwen_rows": rows | {"first": values[0, :4].tolist()}}
 
 
+def gemma4(image):
+    """The patches of Gemma 4 in the order of cells, as its tower multiplies them."""
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+
+    found = Gemma4ImageProcessorPil(max_soft_tokens=70)(images=[image], return_tensors="np")
+    values, places = found["pixel_values"][0], found["image_position_ids"][0]
+    across, down = (places.max(axis=0) + 1).tolist()
+    order = np.arange(down * across).reshape(down // 3, 3, across // 3, 3).transpose(0, 2, 1, 3).reshape(-1)
+    values = 2 * (values[order].astype(np.float32) - np.float32(0.5))
+    return {"gemma4_rows": {"grid": [down, across], "sha256": hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()}}
+
+
 def tiles(folder):
     """What Idefics 3's processor makes of pictures: pixels of each tile and of the whole, and the text of a prompt."""
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
@@ -189,7 +201,7 @@ def main():
     for name, number in FILTERS.items():
         for size in SIZES:
             golden["resized"].append([name, list(size), digest(rgb.resize(size, number))])
-    golden |= qwen(rgb)
+    golden |= qwen(rgb) | gemma4(rgb)
     golden["tiles"] = list(tiles(folder))
     golden["crops"] = list(crops(folder))
     (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")

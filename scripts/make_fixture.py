@@ -39,6 +39,9 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
     if name.endswith("A_log"):
         # Its initial value is random. Some rates forget within a few rows, others remember all of them.
         return 2.0 * noise - 2.0
+    if name.endswith(("_min", "_max")):
+        # The bounds of a linear part cut some of its numbers.
+        return (1.8 + 0.2 * noise) * (-1 if name.endswith("_min") else 1)
     return stored + noise * NORM_SPREAD
 
 
@@ -67,7 +70,11 @@ def main() -> None:
     config = transformers.AutoConfig.from_pretrained(args.folder)
     model = getattr(transformers, config.architectures[0])._from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(args.seed)
-    parameters = sorted(model.named_parameters())  # names a tied matrix once
+    parameters = list(model.named_parameters())  # names a tied matrix once
+    # Buffers that files have, such as scales of layers.
+    stored = model.state_dict()
+    parameters += [(name, buffer) for name, buffer in model.named_buffers() if name in stored]
+    parameters.sort(key=lambda parameter: parameter[0])
     weights = {
         renamed(name, args.rename): weight(name, stored, generator).to(torch.bfloat16) for name, stored in parameters
     }

@@ -3,7 +3,7 @@
 
     scripts/tower_golden.py MODEL golden.safetensors --text 6,20 --images 1,2
 
-MODEL is the folder of a model that reads images of one size, such as Gemma 3 or the tiles of SmolVLM, or of any size, such as Qwen3-VL. Prompt I has
+MODEL is the folder of a model that reads images of one size, such as Gemma 3 or the tiles of SmolVLM, or of any size, such as Qwen3-VL and Gemma 4. Prompt I has
 as many random ids and images as the lists say; pixels are random. The file has the tensors of make_golden.py and, for N images
 of R rows,
 
@@ -20,6 +20,9 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.image_features_P  P [R, D]
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
+
+The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
+pixels less 1.
 
 Everything runs on the CPU with eager attention and without a cache. Needs torch, transformers and safetensors.
 """
@@ -41,16 +44,52 @@ GRIDS = [(4, 6), (8, 4), (2, 2), (6, 10)]
 """The patches down and across of images of any size, in turn."""
 
 
+CELLS = [(3, 6), (6, 3), (3, 3), (6, 9)]
+"""The same for cells of 3 x 3 patches."""
+
+
 class Images(NamedTuple):
-    """The images of a prompt: what the model takes beside tokens, and the number of rows of each."""
+    """The images of a prompt: what the model takes beside tokens, the number of rows of each, and what the golden has."""
 
     inputs: Tensors
     rows: list[int]
+    golden: Tensors | None = None
+
+
+def by_cells(down: int, across: int, cell: int) -> torch.Tensor:
+    """Return the index of each patch, counted row by row, in the order of cells."""
+    at = torch.arange(down * across).reshape(down // cell, cell, across // cell, cell)
+    return at.permute(0, 2, 1, 3).reshape(-1)
+
+
+def gemma4_images(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
+    """Return random images of Gemma 4, padded to the largest of them as its processor does."""
+    vision = config.vision_config
+    cell = vision.pooling_kernel_size
+    grids = [CELLS[(first + index) % len(CELLS)] for index in range(count)]
+    most = max(down * across for down, across in grids)
+    pixels = torch.zeros(count, most, 3 * vision.patch_size**2)
+    places = torch.full((count, most, 2), -1)
+    in_cells = []
+    for image, (down, across) in enumerate(grids):
+        patches = torch.tensor(generator.random((down * across, pixels.shape[-1])), dtype=torch.float32)
+        pixels[image, : len(patches)] = patches
+        at = torch.arange(down * across)
+        places[image, : len(patches)] = torch.stack([at % across, at // across], dim=1)
+        in_cells.append(2 * (patches[by_cells(down, across, cell)] - 0.5))
+    golden = {
+        "pixel_values": torch.cat(in_cells),
+        "image_grid_thw": torch.tensor([(1, down, across) for down, across in grids]),
+    }
+    inputs = {"pixel_values": pixels, "image_position_ids": places}
+    return Images(inputs, [down * across // cell**2 for down, across in grids], golden)
 
 
 def images_of(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
     """Return random images."""
     vision = config.vision_config
+    if config.model_type == "gemma4":
+        return gemma4_images(config, generator, first, count)
     if hasattr(vision, "image_size"):
         shape = (count, vision.num_channels, vision.image_size, vision.image_size)
         pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
@@ -79,12 +118,14 @@ def is_tiled(config: transformers.PretrainedConfig) -> bool:
 def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, rows: list[int]) -> list[int]:
     """Return random ids with images of these numbers of rows between them."""
     names = ("boi_token_index", "image_token_id", "eoi_token_index")
-    if not hasattr(config, names[0]):
+    if hasattr(config, "boi_token_id"):
+        names = ("boi_token_id", "image_token_id", "eoi_token_id")
+    elif not hasattr(config, names[0]):
         names = ("vision_start_token_id", "image_token_id", "vision_end_token_id")
     row = config.image_token_id
     # Without tokens of their own, any stand around the rows.
     first, row, last = (getattr(config, name, row - 1) for name in names)
-    special = {first, row, last, getattr(config, "video_token_id", row)}
+    special = {first, row, last, getattr(config, "video_token_id", row), getattr(config, "audio_token_id", row)}
     ordinary = [token for token in range(3, config.text_config.vocab_size) if token not in special]
     tokens = generator.choice(ordinary, size=text).tolist()
     added = 0
@@ -100,7 +141,8 @@ def with_types(config: transformers.PretrainedConfig, inputs: Tensors) -> Tensor
     if is_tiled(config):
         return inputs
     types = (inputs["input_ids"] == config.image_token_id).long()
-    return inputs | {"mm_token_type_ids" if "image_grid_thw" in inputs else "token_type_ids": types}
+    has_kinds = "image_grid_thw" in inputs or "image_position_ids" in inputs
+    return inputs | {"mm_token_type_ids" if has_kinds else "token_type_ids": types}
 
 
 def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
@@ -134,13 +176,39 @@ def tower_of_any_size(model: torch.nn.Module, pixels: torch.Tensor, grid: torch.
     return found | ({"image_added": torch.stack(added)} if added else {})
 
 
+def gemma4_tower(model: torch.nn.Module, pixels: torch.Tensor, places: torch.Tensor) -> Tensors:
+    """Return what the tower of Gemma 4 makes, with the inputs and the output of its layers in the order of cells."""
+    tower = model.model.vision_tower
+    features = model.model.get_image_features(pixels, places).pooler_output
+    images = []
+    for image, at in zip(pixels, places, strict=True):
+        count = int((at[:, 0] >= 0).sum())
+        across, down = (at[:count].max(dim=0).values + 1).tolist()
+        states = []
+        layers = tower.encoder.layers
+        hooks = [layers[0].register_forward_pre_hook(lambda _, inputs, kept=states: kept.append(inputs[0]))]
+        hooks += [
+            layer.register_forward_hook(lambda _, __, output, kept=states: kept.append(output)) for layer in layers
+        ]
+        tower(image[None, :count], at[None, :count])
+        for hook in hooks:
+            hook.remove()
+        order = by_cells(down, across, model.config.vision_config.pooling_kernel_size)
+        images.append(torch.cat(states)[:, order])
+    return {"image_features": torch.cat(features), "tower": torch.cat(images, dim=1)}
+
+
 def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
-    pixels = images.inputs["pixel_values"].to(model.dtype)
+    pixels = images.inputs["pixel_values"]
+    if "image_position_ids" not in images.inputs:
+        pixels = pixels.to(model.dtype)
     tiled = is_tiled(model.config)
     inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {"pixel_values": pixels[None] if tiled else pixels}
     output = model(**with_types(model.config, inputs), output_hidden_states=True, use_cache=False)
-    if "image_grid_thw" in inputs:
+    if "image_position_ids" in inputs:
+        of_tower = gemma4_tower(model, pixels, inputs["image_position_ids"])
+    elif "image_grid_thw" in inputs:
         of_tower = tower_of_any_size(model, pixels, inputs["image_grid_thw"])
     else:
         vision = model.model.vision_model if tiled else model.model.vision_tower
@@ -181,7 +249,7 @@ def main() -> None:
         seen += count
         ids = prompt(config, generator, text, images.rows)
         golden[f"p{index}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
-        for name, tensor in images.inputs.items():
+        for name, tensor in (images.golden or images.inputs).items():
             golden[f"p{index}.{name}"] = tensor if tensor.is_floating_point() else tensor.to(torch.int32)
         types = [[int(token == config.image_token_id) for token in ids]]
         golden[f"p{index}.token_type_ids"] = torch.tensor(types, dtype=torch.int32)

@@ -98,6 +98,14 @@ impl PromptContent {
         })
     }
 
+    /// The tokens that the model reads in place of the prompt's among these positions: their places, and the token.
+    fn replaced(&self, positions: Range32) -> impl Iterator<Item = (Range32, u32)> {
+        self.given.iter().filter_map(move |rows| {
+            let (start, end) = (rows.first.max(positions.start), (rows.first + rows.rows).min(positions.end));
+            Some((Range32 { start, end }, rows.token.filter(|_| start < end)?))
+        })
+    }
+
     /// The end of a chunk of at most `chunk` rows from `start` on that cuts no span, of a prompt of `length` tokens.
     ///
     /// # Errors
@@ -159,6 +167,16 @@ impl StepContent<'_> {
     pub fn added(&self, layer: usize, position: u32, count: usize) -> impl Iterator<Item = (usize, &[f32])> {
         let positions = Range32 { start: position, end: position + count as u32 };
         self.prompt.into_iter().flat_map(move |prompt| prompt.added(layer, positions))
+    }
+
+    /// The tokens that the model reads in place of the prompt's in `count` rows, of which the first is at `position`: the
+    /// rows, counted from the first one, and the token.
+    pub fn replaced(&self, position: u32, count: u32) -> impl Iterator<Item = (Range32, u32)> {
+        let positions = Range32 { start: position, end: position + count };
+        let replaced = self.prompt.into_iter().flat_map(move |prompt| prompt.replaced(positions));
+        replaced.map(move |(range, token)| {
+            (Range32 { start: range.start - position, end: range.end - position }, token)
+        })
     }
 
     /// The keys of these positions, which have `tokens`.

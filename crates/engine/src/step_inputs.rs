@@ -157,13 +157,17 @@ impl<'a> InputValues<'a> {
     }
 
     /// Appends the positions of a sequence's rows along the axes that the programs have, and what is added to the outputs
-    /// of layers in these rows, of which the first has the index `first` and the position `position`.
+    /// of layers in these rows, and replaces the tokens of given rows that have another one, of which the first has the index `first` and the position `position`.
     pub fn push_content(
         &mut self,
         sources: &[InputSource],
         content: &StepContent<'_>,
         [first, position, count]: [u32; 3],
     ) {
+        for (rows, token) in content.replaced(position, count) {
+            let rows = (first + rows.start) as usize..(first + rows.end) as usize;
+            self.tokens[rows].fill(token);
+        }
         for source in sources {
             match *source {
                 InputSource::Axes { count: axes } => {

@@ -2,10 +2,10 @@
 
 use girih_file::{ContainerKind, quote, read_companion, shorten};
 use girih_graph::{Error, ErrorKind, Result};
-use girih_image::{Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize};
+use girih_image::{Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder};
 use girih_model::ModelLimits;
 use girih_model::arch::TowerFacts;
-use girih_model::arch::schema::{CropsSchema, PictureFilter, PixelsSchema};
+use girih_model::arch::schema::{AnySize, CropsSchema, PatchOrder, PictureFilter, PixelsSchema};
 use girih_words::TextSpan;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
@@ -38,6 +38,9 @@ const WITHOUT_EFFECT: [&str; 13] = [
     "return_row_col_info",
     "video_sampling",
 ];
+
+/// The numbers of rows that transformers' `Gemma4ImageProcessor` allows.
+const SOFT_TOKENS: [u64; 5] = [70, 140, 280, 560, 1120];
 
 impl Model {
     /// The patches of a picture, prepared as the model's files say: resized as Pillow does it, and normalized.
@@ -90,7 +93,11 @@ impl Model {
 fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
     if let Some((file, config)) = &config(model)? {
-        return preprocess(facts, config).map_err(|error| error.of(file));
+        let read = match (facts.image, facts.sized) {
+            (None, AnySize::Largest) => largest(facts, config),
+            _ => preprocess(facts, config),
+        };
+        return read.map_err(|error| error.of(file));
     }
     if let Some(side) = facts.image {
         return Ok(usual(facts, side));
@@ -149,6 +156,10 @@ fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Prepro
         std: [0.5; 3],
         patch: facts.patch as u32,
         frames: facts.frames as u32,
+        order: match facts.order {
+            PatchOrder::ByChannel => ValueOrder::ByChannel,
+            PatchOrder::ByPixel => ValueOrder::ByPixel,
+        },
     }
 }
 
@@ -181,6 +192,45 @@ fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
     let size = |max: u64| TargetSize::Within { multiple, min: min.min(max), max };
     let image = of_size(facts, size(max.min(most)), ResizeFilter::Bicubic);
     PicturePreparation { image, stated: size(max), parts: PictureParts::Whole }
+}
+
+/// What a file says of a model whose images become as large as its number of rows allows: those of transformers'
+/// `Gemma4ImageProcessor`. The tower normalizes pixels itself. Pictures with more patches than girih takes become smaller.
+fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
+    let cell = facts.projector.cell;
+    let mut found = of_size(facts, TargetSize::Fixed { width: 0, height: 0 }, ResizeFilter::Bicubic);
+    let mut rows = SOFT_TOKENS[2];
+    for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
+        let supported = match key.as_str() {
+            "do_resize" | "do_rescale" | "do_convert_rgb" => value == &Value::Bool(true),
+            "do_normalize" | "do_pad" | "do_center_crop" => value == &Value::Bool(false),
+            "patch_size" => value.as_u64() == Some(facts.patch as u64),
+            "pooling_kernel_size" => value.as_u64() == Some(cell as u64),
+            "max_soft_tokens" => set(&mut rows, value.as_u64().filter(|rows| SOFT_TOKENS.contains(rows))),
+            "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
+            "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
+            // Without `do_normalize`, they change nothing.
+            "image_mean" | "image_std" => true,
+            other => WITHOUT_EFFECT.contains(&other),
+        };
+        if !supported {
+            return Err(unsupported(key, value));
+        }
+    }
+    let size = |patches: usize| TargetSize::Largest {
+        multiple: (facts.patch * cell) as u32,
+        max: (patches * facts.patch * facts.patch) as u64,
+    };
+    let patches = rows as usize * cell * cell;
+    let image = Preprocess { size: size(patches.min(facts.max_patches())), ..found };
+    Ok(PicturePreparation { image, stated: size(patches), parts: PictureParts::Whole })
+}
+
+/// The error of a setting that girih does not support.
+fn unsupported(key: &str, value: &Value) -> Error {
+    let value: String = value.to_string().chars().take(80).collect();
+    let sentence = format!("the key {} is {value}, which girih does not support", quote(key));
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// What a file says.
@@ -227,9 +277,7 @@ fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<Picture
             (other, _) => WITHOUT_EFFECT.contains(&other),
         };
         if !supported {
-            let value: String = value.to_string().chars().take(80).collect();
-            let sentence = format!("the key {} is {value}, which girih does not support", quote(key));
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+            return Err(unsupported(key, value));
         }
     }
     Ok(PicturePreparation { image: found, stated, parts })

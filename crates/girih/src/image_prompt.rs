@@ -53,7 +53,10 @@ impl ImageRows {
         for ((content, grid), place) in images.into_iter().zip(places(tower.row, &sizes, tokens)?) {
             let (first, count) = (place.start, place.end - place.start);
             let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
-            rows.given.push(EmbeddedRows { first, rows: count, content, columns, ..EmbeddedRows::default() });
+            let token = tower.facts.image_tokens.layer_input;
+            let of_image =
+                EmbeddedRows { first, rows: count, content, columns, token, ..EmbeddedRows::default() };
+            rows.given.push(of_image);
             if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);
             }

@@ -332,6 +332,7 @@ impl Lowering<'_> {
                 self.attend(&sizes, q, [latents, latents], None, selected, slots, y)
             }
             AppliedOp::SelectKeys { .. } => Err(Error::new("the GPU has no kernel for select_keys")),
+            AppliedOp::Clamp { .. } => Err(Error::new("the GPU has no kernel for clamp")),
             AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv([x, taps, carried], bias, y),
             AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
                 self.ssm_scan((least, most), [x, dt, b, c, a, d, bias], carried, y)

@@ -113,6 +113,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
         AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
+        | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }

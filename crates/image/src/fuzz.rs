@@ -1,6 +1,8 @@
 //! The entry point of the fuzz target `image`.
 
-use crate::{DecodeLimits, ErrorKind, Picture, PictureCrops, Preprocess, ResizeFilter, TargetSize};
+use crate::{
+    DecodeLimits, ErrorKind, Picture, PictureCrops, Preprocess, ResizeFilter, TargetSize, ValueOrder,
+};
 
 /// Decodes any bytes as an image, and makes crops and rows of it.
 ///
@@ -16,7 +18,8 @@ pub fn image(bytes: &[u8]) {
         assert!(crops.is_empty() || sizes.sum::<u64>() == pixels, "{picture:?}");
     }
     let fixed = TargetSize::Fixed { width: 32, height: 16 };
-    for size in [fixed, TargetSize::Within { multiple: 8, min: 256, max: 4096 }] {
+    let within = TargetSize::Within { multiple: 8, min: 256, max: 4096 };
+    for size in [fixed, within, TargetSize::Largest { multiple: 8, max: 4096 }] {
         let preprocess = Preprocess {
             size,
             filter: ResizeFilter::Bicubic,
@@ -25,6 +28,7 @@ pub fn image(bytes: &[u8]) {
             std: [0.5; 3],
             patch: 4,
             frames: 1,
+            order: ValueOrder::ByPixel,
         };
         match preprocess.rows(&picture, 2) {
             Ok(rows) => {

@@ -4,7 +4,7 @@
 //! picture as Pillow up to version 12 does it, bit for bit, and cuts it into patches.
 //!
 //! ```
-//! use girih_image::{Picture, Preprocess, ResizeFilter, TargetSize};
+//! use girih_image::{Picture, Preprocess, ResizeFilter, TargetSize, ValueOrder};
 //!
 //! let picture = Picture::from_rgb(2, 1, vec![255, 0, 0, 0, 0, 255])?;
 //! let preprocess = Preprocess {
@@ -15,6 +15,7 @@
 //!     std: [0.5; 3],
 //!     patch: 2,
 //!     frames: 1,
+//!     order: ValueOrder::ByChannel,
 //! };
 //! let rows = preprocess.rows(&picture, 1)?;
 //! assert_eq!((rows.down, rows.across, rows.values.len()), (2, 2, 4 * 12));
@@ -40,7 +41,7 @@ mod zeroed;
 pub use crops::PictureCrops;
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use limits::DecodeLimits;
-pub use patches::{PatchRows, Preprocess, TargetSize};
+pub use patches::{PatchRows, Preprocess, TargetSize, ValueOrder};
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};
 pub use tiles::{PictureTiling, Tiles};

@@ -23,6 +23,17 @@ pub struct Preprocess {
     pub patch: u32,
     /// The number of equal frames that the picture is read as.
     pub frames: u32,
+    /// The order of the values of a patch.
+    pub order: ValueOrder,
+}
+
+/// The order of the values of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueOrder {
+    /// Channel, frame, y, x.
+    ByChannel,
+    /// Frame, y, x, channel.
+    ByPixel,
 }
 
 /// The size to which pictures are resized.
@@ -44,6 +55,13 @@ pub enum TargetSize {
         /// The largest number of pixels.
         max: u64,
     },
+    /// The largest one that nearly keeps the proportions, as Gemma 4's `get_aspect_ratio_preserving_size` in transformers.
+    Largest {
+        /// Sides are multiples of this.
+        multiple: u32,
+        /// The largest number of pixels.
+        max: u64,
+    },
 }
 
 /// The largest ratio of the sides of a picture that nearly keeps its proportions.
@@ -57,6 +75,7 @@ impl TargetSize {
     pub fn of(self, [width, height]: [u32; 2]) -> Result<[u32; 2]> {
         let (multiple, min, max) = match self {
             TargetSize::Fixed { width, height } => return Ok([width, height]),
+            TargetSize::Largest { multiple, max } => return largest([width, height], multiple, max),
             TargetSize::Within { multiple, min, max } => (f64::from(multiple), min as f64, max as f64),
         };
         let sides = [f64::from(width), f64::from(height)];
@@ -81,6 +100,30 @@ impl TargetSize {
     }
 }
 
+/// The largest sides that are multiples of `multiple`, have at most `max` pixels and nearly the proportions of these. A side
+/// is one multiple at least; then the other one is at most as long as all pixels allow.
+fn largest([width, height]: [u32; 2], multiple: u32, max: u64) -> Result<[u32; 2]> {
+    let (sides, step) = ([f64::from(width), f64::from(height)], f64::from(multiple));
+    let factor = (max as f64 / (sides[0] * sides[1])).sqrt();
+    let [across, down] = sides.map(|side| (factor * side / step).floor());
+    let most = (max / u64::from(multiple).pow(2)) as f64;
+    let strip = |long: f64, short: f64| (long / short).floor().min(most);
+    let [across, down] = match (across > 0.0, down > 0.0) {
+        (true, true) => [across, down],
+        (true, false) => [strip(sides[0], sides[1]), 1.0],
+        (false, true) => [1.0, strip(sides[1], sides[0])],
+        (false, false) => [0.0, 0.0],
+    };
+    // Products of whole numbers are exact in 64 bits up to 2^53; larger ones are above `max`, too.
+    if across * down == 0.0 || across * down * step * step > max as f64 {
+        return Err(refused(format!(
+            "a picture of {width} x {height} pixels cannot become at most {max} pixels with sides that are multiples of \
+             {multiple}; crop it"
+        )));
+    }
+    Ok([across, down].map(|side| (side * step) as u32))
+}
+
 /// The patches of a picture, one row after another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatchRows {
@@ -94,7 +137,7 @@ pub struct PatchRows {
 
 impl Preprocess {
     /// The patches of a picture in cells of `cell` x `cell`: cells row by row from the top left, and the patches of a cell in
-    /// the same way. Within a patch the order is channel, frame, y, x. Pixels beyond the last whole patch are in none.
+    /// the same way. Pixels beyond the last whole patch are in none.
     ///
     /// # Errors
     /// If the patches are not whole cells, or the size is too large.
@@ -120,6 +163,14 @@ impl Preprocess {
         let mut values = Vec::with_capacity(count);
         for (line, column) in places {
             let first = 3 * (line * patch * width as usize + column * patch);
+            if self.order == ValueOrder::ByPixel {
+                for y in (0..self.frames).flat_map(|_| 0..patch) {
+                    let pixels = resized.rgb()[first + 3 * y * width as usize..][..3 * patch].chunks_exact(3);
+                    let samples = pixels.flat_map(|pixel| pixel.iter().zip(&normalized));
+                    values.extend(samples.map(|(sample, normalized)| normalized[usize::from(*sample)]));
+                }
+                continue;
+            }
             for (channel, normalized) in normalized.iter().enumerate() {
                 let start = values.len();
                 for y in 0..patch {

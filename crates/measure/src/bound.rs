@@ -363,7 +363,7 @@ impl OneError {
     fn of(&self, graph: &Graph, node: &Node, is_head: bool) -> CountedErrors {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
-            Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write => (0.0, 0.0),
+            Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write | Op::Clamp { .. } => (0.0, 0.0),
             Op::Embed
             | Op::Norm { .. }
             | Op::Linear

@@ -23,6 +23,8 @@ pub struct GoldenImage {
     pub rows: Range32,
     /// The rows side by side, if their positions follow from their places.
     pub columns: Option<u32>,
+    /// The token that the text model reads in these positions, if it is another one than the prompt's.
+    pub token: Option<u32>,
     /// Whether these rows attend to each other both ways.
     pub mutual: bool,
     /// The hidden states of the tower, each row after row of patches in the order in which it reads them; empty if the golden has none.
@@ -41,6 +43,7 @@ impl GoldenImage {
             values: self.features.as_slice().into(),
             content: content.finalize().into(),
             columns: self.columns,
+            token: self.token,
             added: self.added.iter().map(|rows| rows.as_slice().into()).collect(),
         }
     }
@@ -101,6 +104,7 @@ pub(crate) fn images(file: &GoldenFile<'_>, prompt: usize, tokens: usize) -> Res
             added: added.iter().map(|all| all[(row - rows) * width..row * width].to_vec()).collect(),
             rows: Range32 { start: run[0], end: run[0] + rows as u32 },
             columns: facts.only_grid().is_none().then(|| facts.rows_across(*grid) as u32),
+            token: facts.image_tokens.layer_input,
             mutual: facts.image_tokens.mutual,
             hidden,
         }

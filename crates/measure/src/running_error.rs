@@ -205,6 +205,7 @@ impl Analysis<'_> {
             Op::Sparsify { deviations } => self.sparsify(node, f64::from(deviations)),
             Op::MixHeads => self.mix_heads(node),
             Op::Softcap { .. } => stores(CAP_STORES),
+            Op::Clamp { .. } => self.clamp(node),
             Op::Activate { act } => self.activate(node, square_gain(act)),
             Op::Xielu { .. } => self.activate(node, SQUARE_GAIN),
             // As if the limit cut little of a row.
@@ -303,6 +304,14 @@ impl Analysis<'_> {
     fn activate(&self, node: &Node, gain: f64) -> Option<Vec<f64>> {
         let own = self.one.result + EXPONENTIAL_ROUNDINGS * self.one.term;
         Some(self.of(node.inputs[0])?.iter().map(|error| gain * error + own).collect())
+    }
+
+    /// Bounds make no error larger, but a row smaller.
+    fn clamp(&self, node: &Node) -> Option<Vec<f64>> {
+        let (errors, read, made) =
+            (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);
+        let rows = errors.iter().zip(read).zip(made);
+        Some(rows.map(|((error, read), made)| ratio(error * read, *made)).collect())
     }
 
     /// The errors of the first operand, plus those that `own` returns for each row.

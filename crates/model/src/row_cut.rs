@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::arch::schema::{DeltaPart, QkvPart, SsmPart, TensorPart};
+use crate::arch::schema::{DeltaPart, PlanesPart, QkvPart, SsmPart, TensorPart};
 use crate::arch::{AttentionFacts, DeltaRuleFacts, Mixer, SsmFacts};
 
 /// A part of the rows of a tensor, which depends on the sizes of heads.
@@ -12,11 +12,17 @@ pub(crate) enum RowCut<'a> {
     Attention { attend: &'a AttentionFacts, groups: usize, part: QkvPart },
     /// One of `count` parts of each query head.
     InHeads { attend: &'a AttentionFacts, index: usize, count: usize },
+    /// All parts of this number of heads of this size, of which each has four, in the order of [`PLANES`].
+    Planes { heads: usize, size: usize },
     /// A part of a delta rule; the tensor is cut by heads of keys, or not.
     Delta { delta: &'a DeltaRuleFacts, part: DeltaPart, is_grouped: bool },
     /// A part of Mamba-2: of the tensor of what is convolved, or of that of all projections.
     Ssm { ssm: &'a SsmFacts, part: SsmPart, is_convolved: bool },
 }
+
+/// The quarters of a head that turns by the column in its first half and by the line in its second one, in the order in which
+/// the components of all first halves come before those of all second ones, those that turn by the line first.
+const PLANES: [usize; 4] = [2, 0, 3, 1];
 
 impl<'a> RowCut<'a> {
     /// That of a part in a layer with this mixer; `None` if another mixer has it, or the part is of another kind.
@@ -31,6 +37,15 @@ impl<'a> RowCut<'a> {
             }
             (TensorPart::InHeads { in_heads: [index, count] }, mixer) => {
                 RowCut::InHeads { attend: mixer.attention()?, index, count }
+            }
+            (TensorPart::Planes { planes }, mixer) => {
+                let AttentionFacts { heads, kv_heads, head_size: size, .. } = *mixer.attention()?;
+                let heads = match planes {
+                    PlanesPart::Q => heads,
+                    PlanesPart::K => kv_heads,
+                    PlanesPart::One => 1,
+                };
+                RowCut::Planes { heads, size }
             }
             (TensorPart::Projected { projected: part }, mixer) => {
                 RowCut::Ssm { ssm: mixer.ssm()?, part, is_convolved: false }
@@ -61,6 +76,7 @@ impl<'a> RowCut<'a> {
                 let AttentionFacts { heads, head_size, .. } = *attend;
                 (heads * count * head_size, format!("{count} parts of {heads} heads of {head_size}"))
             }
+            RowCut::Planes { heads, size } => (heads * size, format!("{heads} heads of {size}")),
             RowCut::Delta { delta, part, is_grouped } => {
                 let DeltaRuleFacts { key_heads, value_heads, key_size, value_size, .. } = *delta;
                 let of = format!(
@@ -82,6 +98,11 @@ impl<'a> RowCut<'a> {
                 let AttentionFacts { heads, head_size, .. } = *attend;
                 let first = |head: usize| (head * count + index) * head_size;
                 (0..heads).map(|head| first(head)..first(head) + head_size).collect()
+            }
+            RowCut::Planes { heads, size } => {
+                let quarter = size / PLANES.len();
+                let first = |head: usize| PLANES.map(|place| head * size + place * quarter);
+                (0..heads).flat_map(first).map(|first| first..first + quarter).collect()
             }
             RowCut::Delta { delta, part, is_grouped: false } => vec![delta.flat_rows(part)],
             RowCut::Delta { delta, part, is_grouped: true } => delta.grouped_rows(part),

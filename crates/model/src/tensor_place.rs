@@ -39,7 +39,8 @@ pub fn rows_in_tensor(
         | TensorPart::Convolved { .. }
         | TensorPart::InHeads { .. }
         | TensorPart::Delta { .. }
-        | TensorPart::DeltaGrouped { .. } => {
+        | TensorPart::DeltaGrouped { .. }
+        | TensorPart::Planes { .. } => {
             let mixer = &layer.ok_or_else(unknown)?.mixer;
             let cut = RowCut::of(part, mixer).ok_or_else(unknown)?;
             (cut.ranges(), cut.need().0)

@@ -20,6 +20,9 @@ const VISION_OBJECT: &str = "vision_config";
 /// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
 
+/// The axes of a patch's place: its column and its line.
+const PLACE_AXES: usize = 2;
+
 /// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
 const USUAL_PIXELS: [f32; 3] = [0.5; 3];
 
@@ -108,8 +111,10 @@ impl TowerFiles {
     /// # Errors
     /// When the table cannot be read.
     fn position_rows(&self, grid: ImageGrid) -> Result<Vec<f32>> {
-        if self.tower.positions != PatchPositions::Interpolated {
-            return Ok(Vec::new());
+        match self.tower.positions {
+            PatchPositions::Learned => return Ok(Vec::new()),
+            PatchPositions::ByAxis => return self.rows_by_axis(grid),
+            PatchPositions::Interpolated => {}
         }
         let table = self.weights.numbers("embed.positions")?;
         let width = self.facts.sizes.width;
@@ -140,6 +145,31 @@ impl TowerFiles {
             }
         }
         Ok(rows)
+    }
+
+    /// The sum of the rows of each patch's column and of its line.
+    fn rows_by_axis(&self, grid: ImageGrid) -> Result<Vec<f32>> {
+        const TABLE: &str = "embed.positions";
+        let width = self.facts.sizes.width;
+        let all = self.weights.info(TABLE).map_or(0, |(_, shape)| shape.elements());
+        let points = all / width / PLACE_AXES;
+        let ImageGrid { down, across } = grid;
+        if down.max(across) > points {
+            let sentence = format!(
+                "an image of {down} x {across} patches is longer than the {points} positions of the tower's table; crop it"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let columns = self.weights.numbers_within(TABLE, 0..across * width)?;
+        let first = points * width;
+        let lines = self.weights.numbers_within(TABLE, first..first + down * width)?;
+        let row = |rows: &[f32], at: usize| rows[at * width..(at + 1) * width].to_vec();
+        let sum = |position: u32| {
+            let (line, column) = (position as usize / across, position as usize % across);
+            let pairs = row(&columns, column).into_iter().zip(row(&lines, line));
+            pairs.map(|(column, line)| column + line).collect::<Vec<f32>>()
+        };
+        Ok(grid.positions(self.tower.projector.cell).into_iter().flat_map(sum).collect())
     }
 
     /// The graph of a part, for one image.

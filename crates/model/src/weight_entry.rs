@@ -180,6 +180,7 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
             | TensorPart::InHeads { .. }
             | TensorPart::Delta { .. }
             | TensorPart::DeltaGrouped { .. }
+            | TensorPart::Planes { .. }
             | TensorPart::Latent { .. }
             | TensorPart::Projected { .. }
             | TensorPart::Convolved { .. },

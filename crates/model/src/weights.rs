@@ -512,6 +512,24 @@ impl ModelWeights {
         decode(dtype, &shape, &bytes)
     }
 
+    /// The values of a weight within this range, counted row by row.
+    ///
+    /// # Errors
+    /// When the weight does not exist, its values are stored in blocks, or its file cannot be read.
+    pub fn numbers_within(&self, name: &str, range: Range<usize>) -> Result<Vec<f32>> {
+        let (dtype, _) = self.info(name).ok_or_else(|| absent(name))?;
+        if dtype.tile() != (1, 1) {
+            return Err(Error::new(format!(
+                "'{name}' is stored as {dtype}; numbers without blocks are needed"
+            )));
+        }
+        let shape = Shape::vector(range.len());
+        let mut bytes = vec![0; dtype.bytes(&shape)?];
+        let size = dtype.bytes(&Shape::vector(1))?;
+        self.fill(name, (range.start * size) as u64, &mut bytes)?;
+        decode(dtype, &shape, &bytes)
+    }
+
     /// The container's tensor behind a weight; `None` if the weight is computed or assembled.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entry(name)? {

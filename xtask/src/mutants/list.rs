@@ -165,6 +165,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(factor)) as f32",
                 "f64::from(factor) * 1.0001) as f32",
             ),
+            mutant("clamp", "crates/graph/src/ops/clamp.rs", "x if x < low => low", "x if x < -1e9 => low"),
             mutant(
                 "softcap",
                 "crates/graph/src/ops/softcap.rs",
@@ -331,6 +332,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "x * weight * 1.0001",
             ),
             mutant("scale", "crates/cpu/src/ops/scale.rs", "x * self.factor", "x * self.factor * 1.0001"),
+            mutant("clamp", "crates/cpu/src/ops/clamp.rs", "if x < low { low } else { x }", "x"),
             mutant(
                 "softcap",
                 "crates/cpu/src/ops/softcap.rs",

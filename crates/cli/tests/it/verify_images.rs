@@ -225,3 +225,55 @@ fn windows_of_patches_are_those_of_the_model() {
     other.copy(&weights[0], "model.safetensors");
     compare("verify", other.name(), &golden).fails(2, "a window of at least one cell is needed");
 }
+
+/// Positions by line and column, bounds of linear parts, heads of two planes, and embeddings of layers, which image tokens
+/// share with padding.
+#[test]
+fn images_of_gemma_4_pass_in_both_precisions() {
+    let folder = fixture("gemma4_vision");
+    let golden = folder.join("images.safetensors");
+    for against in ["f32", "bf16"] {
+        agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+    }
+    agrees("verify", name(&folder), &golden, &["--backend", "interpreter", "--chunk", "5"], "f32");
+    let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+    for layer in ["tower.embed", "tower.layers.1.out", "tower.rows", "layers.3.out", "every op\n"] {
+        assert!(diagnosis.contains(layer), "{diagnosis}");
+    }
+    // Another norm, or another bound, of the tower is found there, and not in the text model.
+    let layer = "model.vision_tower.encoder.layers.1";
+    for tensor in ["post_attention_layernorm.weight", "mlp.up_proj.output_max", "self_attn.k_norm.weight"] {
+        let changed = [(format!("{layer}.{tensor}"), 0, 0.1)];
+        let forged = forged(&folder.join("model.safetensors"), &changed);
+        let other = Folder::of(&folder, &["config.json"]);
+        other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+        let ended = compare("verify", other.name(), &golden).end();
+        assert!(ended.stdout.contains("tower.layers.1.out is out of bound"), "{tensor}: {}", ended.stdout);
+        assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{tensor}: {}", ended.stdout);
+    }
+    // The embeddings of layers of image tokens are those of the padding token.
+    let changed = [("model.language_model.embed_tokens_per_layer.weight".to_owned(), 0, 9.0)];
+    let forged = forged(&folder.join("model.safetensors"), &changed);
+    let other = Folder::of(&folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let ended = compare("verify", other.name(), &golden).end();
+    assert_eq!(ended.code, 1, "{}", ended.stdout);
+}
+
+/// Attention both ways in sliding windows only, and standardized rows, are those of larger models.
+#[test]
+fn towers_of_larger_gemma_4_are_refused_by_name() {
+    let folder = fixture("gemma4_vision");
+    let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    for (from, to, key) in [
+        (r#""use_bidirectional_attention": null"#, r#""use_bidirectional_attention": "vision""#, "attend"),
+        (r#""standardize": false"#, r#""standardize": true"#, "standardizes"),
+    ] {
+        let other = Folder::of(&folder, &["model.safetensors"]);
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text);
+        std::fs::write(other.file("config.json"), changed).unwrap();
+        let inspected = girih(&["inspect", other.name()]).end().stdout;
+        assert!(inspected.contains(key) && inspected.contains("image tower"), "{inspected}");
+    }
+}

@@ -8,6 +8,7 @@ pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
 mod attend_scratch;
+pub(crate) mod clamp;
 pub(crate) mod concat;
 pub(crate) mod delta_rule;
 pub(crate) mod embed;
@@ -43,6 +44,7 @@ pub(crate) mod xielu;
 
 pub use activate::Activate;
 pub use add::{Add, AddScaled};
+pub use clamp::Clamp;
 pub use gate::Gate;
 pub use gate_heads::GateRow;
 pub use layer_norm::LayerNorm;

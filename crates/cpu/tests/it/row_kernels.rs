@@ -5,8 +5,8 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation, Scale,
-    ScaleColumns, Softcap, Sparsify,
+    Activate, Add, ApplyXielu, Clamp, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation,
+    Scale, ScaleColumns, Softcap, Sparsify,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -18,7 +18,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 14] = [
+const OPS: [OpName; 15] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -33,6 +33,7 @@ const OPS: [OpName; 14] = [
     OpName::Sparsify,
     OpName::MixHeads,
     OpName::Softcap,
+    OpName::Clamp,
 ];
 
 /// The rows of an input.
@@ -167,6 +168,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         }
         AppliedOp::Softcap { cap, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Softcap { x, cap, y })));
+        }
+        AppliedOp::Clamp { low, high, x: _ } => {
+            x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Clamp { x, low, high, y })));
         }
         other => panic!("{other:?} has no kernel of rows"),
     }

@@ -9,19 +9,20 @@ use crate::image_replies::{check_same_bytes, fixture, read, seeing_session};
 const PLACE: [u32; 3] = [124, 126, 125];
 
 /// The fixtures: layers of one kind, to whose outputs the tower adds rows; the gated delta rule; a tower without learned
-/// positions; and one with windows, which are smaller at the edges of these images.
-const MODELS: [&str; 4] = ["qwen3_vl", "qwen3_5_vision", "qwen2_vl", "qwen2_5_vl"];
+/// positions; one with windows, which are smaller at the edges of these images; and embeddings of layers.
+const MODELS: [&str; 5] = ["qwen3_vl", "qwen3_5_vision", "qwen2_vl", "qwen2_5_vl", "gemma4_vision"];
 
 /// An image of this seed; its patches down and across follow from it.
 fn image(name: &str, seed: u64) -> ImagePatches {
     let (format, mut random) = (fixture(name).image_format().unwrap(), Random(seed));
-    let grid = ImageGrid { down: 2 + 2 * (seed as usize % 4), across: 6 };
+    let cell = format.cell;
+    let grid = ImageGrid { down: cell * (1 + seed as usize % 4), across: 3 * cell };
     ImagePatches::of_grid(random.bells(grid.patches() * format.patch_values), grid)
 }
 
 /// The tokens of an image.
-fn place(image: &ImagePatches) -> Vec<u32> {
-    let rows = image.grid().unwrap().patches() / 4;
+fn place(name: &str, image: &ImagePatches) -> Vec<u32> {
+    let rows = image.grid().unwrap().patches() / fixture(name).image_format().unwrap().cell.pow(2);
     [vec![PLACE[0]], vec![PLACE[1]; rows], vec![PLACE[2]]].concat()
 }
 
@@ -30,7 +31,7 @@ fn request(name: &str, seeds: [u64; 2]) -> Request {
     let text = |from: u32, count: u32| (from..from + count).map(|i| 3 + i * 37 % 120).collect::<Vec<u32>>();
     let images = seeds.map(|seed| image(name, seed));
     let [first, second] = &images;
-    let prompt = [text(0, 17), place(first), text(17, 3), place(second), text(20, 20)].concat();
+    let prompt = [text(0, 17), place(name, first), text(17, 3), place(name, second), text(20, 20)].concat();
     let request = Request::new(prompt).images(images).without_text();
     request.sampling(girih::Sampling::greedy()).max_tokens(10).logprobs(5)
 }
@@ -50,7 +51,7 @@ fn images_with_equal_values_and_other_sides_are_others() -> Result<()> {
     assert_ne!(first.digest(), turned.digest());
     let session = seeing_session(&fixture(name), RunOptions::default());
     let reply = |image: &ImagePatches| {
-        let call = Request::new([vec![2], place(image), vec![5, 6]].concat()).images([image.clone()]);
+        let call = Request::new([vec![2], place(name, image), vec![5, 6]].concat()).images([image.clone()]);
         let call = call.without_text().sampling(girih::Sampling::greedy()).max_tokens(4).logprobs(2);
         Ok::<_, girih::Error>(read(session.generate(call)?))
     };

@@ -13,7 +13,7 @@ use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
-    AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
+    AppliedOp, activate, add, attend, attend_latent, clamp, concat, embed, experts, gate, gate_heads, gather,
     layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
     scale_columns, select_keys, softcap, sparsify, splice, temper, xielu,
 };
@@ -353,6 +353,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 scale_columns::define(self.rows(x)?, &self.weight(weight)?)
             }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
+            AppliedOp::Clamp { low, high, x } => clamp::define(self.rows(x)?, low, high),
             AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
             AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),
         })

@@ -14,6 +14,7 @@ pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
 pub(crate) mod attend_latent;
+pub(crate) mod clamp;
 pub(crate) mod concat;
 pub(crate) mod delta_rule;
 pub(crate) mod embed;
@@ -515,6 +516,14 @@ ops! {
     Softcap = softcap {
         /// The bound of the magnitude of every result.
         cap: f32 [positive],
+    } (x: Activations) Own;
+
+    /// `(x) → same`: `min(max(x, low), high)`.
+    Clamp = clamp {
+        /// The least result.
+        low: f32 [finite],
+        /// The largest one, which is not below `low`.
+        high: f32 [finite],
     } (x: Activations) Own;
 
     /// `(x [R, …]) → [O, …]`, positional: the output rows, in order.

@@ -280,6 +280,9 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         ],
         Op::Scale { factor } => vec![("factor", Op::Scale { factor: 1.001 * factor })],
         Op::Softcap { cap } => vec![("cap", Op::Softcap { cap: 1.001 * cap })],
+        Op::Clamp { low, high } => {
+            vec![("low", Op::Clamp { low: low - 0.01, high }), ("high", Op::Clamp { low, high: high + 0.01 })]
+        }
         Op::Pool { how } => vec![("how", Op::Pool { how: next(how, Pooling::ALL) })],
     }
 }

@@ -85,6 +85,16 @@ pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{inner:?} capped by {cap}"), y, bounds)
 }
 
+/// No rounding. Some bounds are equal.
+pub(super) fn clamp(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Clamp, seed, round, Begin::Anywhere);
+    let (inner, low) = (draft.inner(), draft.random.of(&[-15.5f32, -1.0, -0.25, 0.0]));
+    let high = low + draft.random.of(&[0.0, 0.5, 20.0]);
+    let (x, numbers) = draft.elements("x", &inner);
+    let y = draft.builder.same("y", Op::Clamp { low, high }, &[x]);
+    draft.gathered(format!("{inner:?} within {low} and {high}"), y, vec![0.0; numbers.len()])
+}
+
 /// The bound of `act(gate) · up` by a rule.
 ///
 /// - The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product

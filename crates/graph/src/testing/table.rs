@@ -38,6 +38,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Scale => elements::scale,
         OpName::ScaleColumns => elements::scale_columns,
         OpName::Softcap => elements::softcap,
+        OpName::Clamp => elements::clamp,
         OpName::Gather => rows::gather,
         OpName::Pool => rows::pool,
     };

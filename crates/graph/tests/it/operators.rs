@@ -265,6 +265,14 @@ fn add_scale_and_softcap_are_elementwise() {
     near(&run(&[x, "y: [rows 1, 2] = softcap(cap=2.0) x"], &[], &[3f32.ln(), -1e30]), &[1.0, -2.0]);
 }
 
+#[test]
+fn clamp_bounds_each_number() {
+    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = clamp(low=-1.0,high=2.5) x"];
+    let y = run(&lines, &[], &[-1.5, 0.25, 3.0, f32::NAN]);
+    assert_eq!(y[..3], [-1.0, 0.25, 2.5]);
+    assert!(y[3].is_nan());
+}
+
 /// The output rows of a step with rows 10, 20, 30, 40 of one sequence.
 fn gathered(outputs: Outputs) -> Vec<f32> {
     gathered_of_two([4, 0], [outputs, Outputs::None])

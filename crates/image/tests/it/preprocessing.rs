@@ -1,7 +1,8 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
 use girih_image::{
-    DecodeLimits, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, resize,
+    DecodeLimits, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder,
+    resize,
 };
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ fn gemma(side: u32, patch: u32) -> Preprocess {
         std: [0.5; 3],
         patch,
         frames: 1,
+        order: ValueOrder::ByChannel,
     }
 }
 
@@ -134,9 +136,41 @@ fn rows_equal_those_of_qwen2_vls_processor() {
         std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         patch: 14,
         frames: 2,
+        order: ValueOrder::ByChannel,
     };
     let rows = preprocess.rows(&picture("rgb.png"), 2).unwrap();
     assert_eq!([rows.down, rows.across], [lines, columns]);
+    let bytes: Vec<u8> = rows.values.into_iter().flat_map(f32::to_le_bytes).collect();
+    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{expected}");
+}
+
+/// Sizes of transformers' `get_aspect_ratio_preserving_size` for patches of 16, cells of 3 and 280 rows.
+#[test]
+fn pictures_become_as_large_as_in_gemma_4() {
+    let largest = TargetSize::Largest { multiple: 48, max: 2520 * 256 };
+    for (picture, expected) in [
+        ([640, 480], [912, 672]),
+        ([1, 1], [768, 768]),
+        ([48, 16], [1344, 432]),
+        ([6, 1000], [48, 10368]),
+        ([2000, 10], [11_328, 48]),
+        ([20_000, 2], [13_440, 48]),
+    ] {
+        assert_eq!(largest.of(picture).unwrap(), expected, "{picture:?}");
+    }
+    let small = TargetSize::Largest { multiple: 48, max: 48 * 47 };
+    let sentence = small.of([10, 10]).unwrap_err().to_string();
+    assert!(sentence.contains("cannot become at most 2256 pixels"), "{sentence}");
+}
+
+/// Cells of 3 x 3 patches, of each pixel its channels.
+#[test]
+fn rows_equal_those_of_gemma_4s_processor() {
+    let expected = &golden()["gemma4_rows"];
+    let size = TargetSize::Largest { multiple: 48, max: 70 * 9 * 256 };
+    let (filter, order) = (ResizeFilter::Bicubic, ValueOrder::ByPixel);
+    let rows = Preprocess { size, filter, order, ..gemma(0, 16) }.rows(&picture("rgb.png"), 3).unwrap();
+    assert_eq!(serde_json::json!([rows.down, rows.across]), expected["grid"]);
     let bytes: Vec<u8> = rows.values.into_iter().flat_map(f32::to_le_bytes).collect();
     assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{expected}");
 }

@@ -659,9 +659,9 @@ impl Fill<'_> {
         let embed = &self.arch.embed;
         let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
         let positions = table(embed.positions, "embed.positions")?;
-        let interpolated =
-            self.arch.tower.as_ref().is_some_and(|tower| tower.positions == PatchPositions::Interpolated);
-        if let Some(rows) = positions.filter(|rows| *rows != sizes.context && !interpolated) {
+        let by_number =
+            self.arch.tower.as_ref().is_none_or(|tower| tower.positions == PatchPositions::Learned);
+        if let Some(rows) = positions.filter(|rows| *rows != sizes.context && by_number) {
             let (key, context) = (self.config.key(&self.arch.sizes.context), sizes.context);
             return Err(Error::new(format!(
                 "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"

@@ -1,5 +1,7 @@
 //! Facts of image towers.
 
+use std::collections::BTreeMap;
+
 use girih_tensor::{Error, Result};
 
 use super::config::ModelConfig;
@@ -7,8 +9,10 @@ use super::facts::NormFacts;
 use super::field::Field;
 use super::fill::Fill;
 use super::norm_kind::NormKind;
-use super::tower_facts::{ImageTokens, MAX_PATCHES, ProjectorFacts, TowerFacts};
-use super::tower_schema::{CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema};
+use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
+use super::tower_schema::{
+    BoundsSchema, CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema,
+};
 use super::value::brief;
 
 /// The largest number of patches of an image of a fixed size: known towers have 4,096.
@@ -19,6 +23,9 @@ const MAX_PATCH_VALUES: usize = 1 << 16;
 
 /// The largest number of patches of a side of a cell: known towers have 4.
 const MAX_CELL: usize = 16;
+
+/// The axes of a table of positions by axis: columns and lines.
+const AXES: usize = 2;
 
 /// The kind of layers after which a further projector makes rows.
 const TAPPED: &str = "tapped";
@@ -52,6 +59,12 @@ impl Fill<'_> {
         if schema.positions == PatchPositions::Interpolated {
             self.check_square("embed.positions")?;
         }
+        if schema.positions == PatchPositions::ByAxis && self.stored.rows("embed.positions")? != AXES {
+            let rows = self.stored.rows("embed.positions")?;
+            return Err(Error::new(format!(
+                "'embed.positions' has {rows} slices; one for each of {AXES} axes is needed"
+            )));
+        }
         let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");
         let projector = self.projector(&schema.projector, side)?;
         let cell = patch.saturating_mul(projector.cell);
@@ -63,13 +76,16 @@ impl Fill<'_> {
             window: schema.window.as_ref().map(|window| self.window_cells(window, cell)).transpose()?,
             filter: schema.filter,
             pixels: schema.pixels,
+            sized: schema.sized,
             tiled_edge: match (&schema.tiles, image) {
                 (Some(tiles), Some(image)) => Some(self.tiled_edge(tiles, image)?),
                 _ => None,
             },
             crops: schema.crops,
             patch_bias: self.stored.has("patches.bias"),
+            order: schema.values,
             positions: schema.positions,
+            bounds: schema.bounds.as_ref().map_or(Ok(BTreeMap::new()), |bounds| self.bounds(bounds))?,
             norm: schema.norm.then(norm).transpose()?,
             projector,
             taps: self.taps_of_layers()?,
@@ -104,6 +120,36 @@ impl Fill<'_> {
             )));
         }
         Ok(taps)
+    }
+
+    /// The bounds of linear parts, if the model has them.
+    fn bounds(&self, schema: &BoundsSchema) -> Result<BTreeMap<String, LinearBounds>> {
+        if self.config.flag(&schema.are_there)? != Some(true) {
+            return Ok(BTreeMap::new());
+        }
+        let names = (0..self.layers)
+            .flat_map(|layer| schema.parts.iter().map(move |part| format!("layers.{layer}.{part}")));
+        let bounds = |name: String| {
+            let [input, output] = ["input", "output"].map(|side| self.bound(&format!("{name}.{side}")));
+            Ok((name, LinearBounds { input: input?, output: output? }))
+        };
+        names.map(bounds).collect()
+    }
+
+    /// The bounds of one side of a linear part; `None` if all numbers are within. An infinite one is the largest number.
+    fn bound(&self, name: &str) -> Result<Option<[f32; 2]>> {
+        let read = |name: String| match self.stored.values(&name)?[..] {
+            [bound] if !bound.is_nan() => Ok(bound),
+            _ => Err(Error::new(format!("weight '{name}' is not one number, which a linear part needs"))),
+        };
+        let [low, high] = [read(format!("{name}_min"))?, read(format!("{name}_max"))?];
+        if low > high || low == f32::INFINITY || high == f32::NEG_INFINITY {
+            return Err(Error::new(format!(
+                "'{name}' is bounded by {low} and {high}; the first must not be larger"
+            )));
+        }
+        let is_bounded = low.is_finite() || high.is_finite();
+        Ok(is_bounded.then(|| [low.max(f32::MIN), high.min(f32::MAX)]))
     }
 
     /// Checks that a table has as many rows as a square has points.
@@ -145,11 +191,18 @@ impl Fill<'_> {
         }
         let norm = schema.epsilon.as_ref().map(|epsilon| {
             let (kind, epsilon) = (schema.norm, self.epsilon(epsilon)?);
-            Ok::<_, Error>(NormFacts { kind, epsilon, weight: true, bias: kind == NormKind::Layer })
+            Ok::<_, Error>(NormFacts {
+                kind,
+                epsilon,
+                weight: schema.norm_weight,
+                bias: kind == NormKind::Layer,
+            })
         });
         let norm = norm.transpose()?;
         let width = self.size("tower.projector.width", &schema.width)?;
-        Ok(ProjectorFacts { cells: schema.cells, cell, norm, width })
+        let own = self.size("sizes.width", &self.arch.sizes.width)?;
+        let scale = schema.scaled.then(|| (own as f32).sqrt());
+        Ok(ProjectorFacts { cells: schema.cells, cell, scale, norm, width })
     }
 
     /// The tokens that stand for an image. Without ids in the files, the tokenizer has them.
@@ -163,6 +216,7 @@ impl Fill<'_> {
             begin: optional(&schema.begin)?,
             row: id(&schema.row)?,
             end: optional(&schema.end)?,
+            layer_input: optional(&schema.layer_input)?,
             mutual: schema.mutual,
             texts: schema.texts.clone(),
         })

@@ -29,11 +29,11 @@ pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
-    CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchPositions,
-    PictureFilter, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema, TowerSchema,
+    AnySize, CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchOrder,
+    PatchPositions, PictureFilter, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema, TowerSchema,
 };
 pub use super::weight_schema::{
-    EXPERT, ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+    EXPERT, ExpertsPart, LatentPart, OtherTensor, PlanesPart, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
 pub use super::written_schema::{WrittenKey, WrittenSize, WrittenValue};
 

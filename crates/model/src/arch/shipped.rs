@@ -137,6 +137,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 /// The descriptions of image towers. A model names its tower, so these match no model.
 pub(super) const TOWERS: &[(&str, &str)] = texts![
     "gemma3_tower",
+    "gemma4_tower",
     "idefics3_tower",
     "qwen2_vl_tower",
     "qwen2_5_vl_tower",

@@ -1,9 +1,13 @@
 //! Facts of image towers.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::norm_facts::NormFacts;
-use super::tower_schema::{CellRule, CropsSchema, ImageTexts, PatchPositions, PictureFilter, PixelsSchema};
+use super::tower_schema::{
+    AnySize, CellRule, CropsSchema, ImageTexts, PatchOrder, PatchPositions, PictureFilter, PixelsSchema,
+};
 
 /// The largest number of patches of an image of any size: 1,048,576 pixels in patches of 16 x 16. Larger pictures are
 /// scaled down, so that a tower's memory and time have a bound.
@@ -31,6 +35,9 @@ pub struct TowerFacts {
     /// The pixels of pictures, if images have any size and the files do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pixels: Option<PixelsSchema>,
+    /// How the size of an image follows from its picture, if images have any size.
+    #[serde(skip)]
+    pub sized: AnySize,
     /// The pixels of the longer side of a picture before it is cut into tiles, each of which is an image; `None` if a
     /// picture is one image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,8 +47,14 @@ pub struct TowerFacts {
     pub crops: Option<CropsSchema>,
     /// Whether the projection of patches has a bias.
     pub patch_bias: bool,
+    /// The order of the values of a patch.
+    #[serde(rename = "patch_order")]
+    pub order: PatchOrder,
     /// What patches know of their positions.
     pub positions: PatchPositions,
+    /// The bounds of linear parts, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bounds: BTreeMap<String, LinearBounds>,
     /// The norm after the layers, if there is one.
     #[serde(rename = "tower_norm")]
     pub norm: Option<NormFacts>,
@@ -53,6 +66,15 @@ pub struct TowerFacts {
     pub image_tokens: ImageTokens,
 }
 
+/// The bounds of the numbers that a linear part reads and makes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinearBounds {
+    /// The least and the largest number that it reads, if there are bounds.
+    pub input: Option<[f32; 2]>,
+    /// Those that it makes.
+    pub output: Option<[f32; 2]>,
+}
+
 /// How cells of neighbouring patches become rows of the text model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ProjectorFacts {
@@ -60,6 +82,9 @@ pub struct ProjectorFacts {
     pub cells: CellRule,
     /// The patches of a side of a cell; divides those of a side of the image.
     pub cell: usize,
+    /// The factor of the mean of a cell, before its norm.
+    #[serde(rename = "cell_scale", skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f32>,
     /// The norm of what a cell becomes, or of each of its patches, if there is one.
     #[serde(rename = "projector_norm", skip_serializing_if = "Option::is_none")]
     pub norm: Option<NormFacts>,
@@ -77,6 +102,9 @@ pub struct ImageTokens {
     pub row: Option<u32>,
     /// That of the token behind an image.
     pub end: Option<u32>,
+    /// The token whose embeddings of layers the rows of an image have, if it is not that for each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer_input: Option<u32>,
     /// Whether the rows of an image attend to each other both ways.
     pub mutual: bool,
     /// Their texts.
@@ -123,9 +151,10 @@ impl TowerFacts {
         self.only_grid().unwrap_or(ImageGrid { down: side, across: side })
     }
 
-    /// The largest number of patches of an image.
+    /// The largest number of patches of an image, which are whole cells.
     pub fn max_patches(&self) -> usize {
-        self.only_grid().map_or(MAX_PATCHES, ImageGrid::patches)
+        let cell = self.projector.cell.pow(2);
+        self.only_grid().map_or(MAX_PATCHES / cell * cell, ImageGrid::patches)
     }
 
     /// Whether an image may have these patches.
@@ -137,7 +166,7 @@ impl TowerFacts {
         }
     }
 
-    /// The values of a patch: channel after channel, frame after frame, row of pixels after row.
+    /// The number of values of a patch.
     pub fn patch_values(&self) -> usize {
         self.channels * self.frames * self.patch.pow(2)
     }

@@ -33,13 +33,21 @@ pub struct TowerSchema {
     pub filter: PictureFilter,
     /// The pixels of pictures, if images have any size and the files do not say it.
     pub pixels: Option<PixelsSchema>,
+    /// How the size of an image follows from its picture, if images have any size.
+    #[serde(default)]
+    pub sized: AnySize,
     /// How a picture becomes several images, if it does.
     pub tiles: Option<TilesSchema>,
     /// Which crops a picture has beside the whole of it, if the model's files ask for crops and do not say which.
     pub crops: Option<CropsSchema>,
+    /// The order of the values of a patch.
+    #[serde(default)]
+    pub values: PatchOrder,
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
+    /// The bounds of linear parts, if there are some.
+    pub bounds: Option<BoundsSchema>,
     /// Whether there is a norm after the layers.
     #[serde(default = "yes")]
     pub norm: bool,
@@ -63,6 +71,42 @@ pub enum PatchPositions {
     /// A point of a square grid that covers the image. That of a patch lies between four of them, and its row is their sum
     /// with weights that are linear in both directions.
     Interpolated,
+    /// A line or a column: the table has one slice for columns and one for lines, and the row of a patch is the sum of both.
+    ByAxis,
+}
+
+/// The order of the values of a patch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchOrder {
+    /// Channel after channel, frame after frame, row of pixels after row.
+    #[default]
+    ByChannel,
+    /// Row of pixels after row, of each pixel its channels.
+    ByPixel,
+}
+
+/// The bounds of linear parts of layers: numbers below and above become the bounds, before and behind the matrix. The
+/// weights of part `P` are `layers.{i}.P.input_min`, `input_max`, `output_min` and `output_max`, one number each.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoundsSchema {
+    /// Whether the model has them.
+    #[serde(rename = "if")]
+    pub are_there: Field,
+    /// The parts that do, such as `mixer.q`.
+    pub parts: Vec<String>,
+}
+
+/// How the size of an image follows from its picture, which nearly keeps its proportions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnySize {
+    /// It is the nearest size of whole cells within bounds (transformers' `Qwen2VLImageProcessor`).
+    #[default]
+    Nearest,
+    /// It is the largest size of whole cells that a number of rows allows (transformers' `Gemma4ImageProcessor`).
+    Largest,
 }
 
 /// A filter that makes pixels of a resized picture of those around them.
@@ -118,9 +162,15 @@ pub struct ProjectorSchema {
     pub cell: Field,
     /// The hidden size of the text model.
     pub width: Field,
+    /// Whether the mean of a cell is multiplied by the square root of the tower's width, before its norm.
+    #[serde(default)]
+    pub scaled: bool,
     /// What the norm computes.
     #[serde(default)]
     pub norm: NormKind,
+    /// Whether the norm has weights.
+    #[serde(default = "yes")]
+    pub norm_weight: bool,
     /// The epsilon of the norm, if there is one.
     pub epsilon: Option<Field>,
 }
@@ -159,6 +209,8 @@ pub struct ImagePromptSchema {
     pub row: Field,
     /// The token behind the image, if the template does not write it.
     pub end: Option<Field>,
+    /// The token whose embeddings of layers the rows of an image have; without it, that of `row`.
+    pub layer_input: Option<Field>,
     /// Whether the rows of an image attend to each other both ways.
     #[serde(default)]
     pub mutual: bool,

@@ -106,6 +106,13 @@ pub enum TensorPart {
         /// Which of them.
         delta_grouped: DeltaPart,
     },
+    /// Of each head four parts in another order, `{ planes = "q" }`: for heads whose first half turns by the column and whose
+    /// second half by the line, each with halves of its own, the components of the first halves and then those of the second
+    /// ones, each time those that turn by the line first.
+    Planes {
+        /// Which heads.
+        planes: PlanesPart,
+    },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
@@ -139,6 +146,18 @@ pub enum QkvPart {
     Q,
     K,
     V,
+}
+
+/// The heads whose parts have another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanesPart {
+    /// Those of queries.
+    Q,
+    /// Those of keys.
+    K,
+    /// One, for the norm of each head.
+    One,
 }
 
 /// What is cut into a part for each layer.
@@ -241,6 +260,7 @@ impl Weight {
                 | TensorPart::InHeads { .. }
                 | TensorPart::Delta { .. }
                 | TensorPart::DeltaGrouped { .. }
+                | TensorPart::Planes { .. }
                 | TensorPart::From { .. },
             ) => true,
             Some(

@@ -319,11 +319,22 @@ impl Assembly<'_> {
         [inputs, outputs]: [usize; 2],
         bias: bool,
     ) -> Result<ValueId> {
+        let bounds = self.facts.tower.as_ref().and_then(|tower| tower.bounds.get(name).copied());
+        let x = self.clamped(&format!("{name}.bounded"), bounds.and_then(|bounds| bounds.input), x);
         let mut operands = vec![x, self.weight(&format!("{name}.weight"), &[outputs, inputs])?];
         if bias {
             operands.push(self.weight(&format!("{name}.bias"), &[outputs])?);
         }
-        self.adapted_linear((name, name), &operands, [inputs, outputs], self.adapters)
+        let made = self.adapted_linear((name, name), &operands, [inputs, outputs], self.adapters)?;
+        Ok(self.clamped(&format!("{name}.within"), bounds.and_then(|bounds| bounds.output), made))
+    }
+
+    /// `x` within these bounds, if there are some.
+    fn clamped(&mut self, name: &str, bounds: Option<[f32; 2]>, x: ValueId) -> ValueId {
+        match bounds {
+            None => x,
+            Some([low, high]) => self.graph.same(name, Op::Clamp { low, high }, &[x]),
+        }
     }
 
     /// The linear part `part`, named `name`, and what the adapters add to it: a product with two narrow matrices, which is an
@@ -411,7 +422,7 @@ impl Assembly<'_> {
         }
         let width = self.facts.sizes.width;
         let rows = self.embed("embed.tokens")?;
-        self.embedded = None;
+        let tokens = self.embedded.take().map(|[tokens, _]| tokens);
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
         let ropes = self.facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
         if let Some(axes) = ropes.into_iter().find_map(|rope| rope.axes) {
@@ -421,7 +432,9 @@ impl Assembly<'_> {
             let name = format!("{}{layer}", InputSpec::ADDED);
             self.added.push(self.graph.input(&name, &[width], DType::F32));
         }
-        Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
+        let rows = self.graph.same("embed", Op::Splice, &[rows, given]);
+        self.embedded = tokens.map(|tokens| [tokens, rows]);
+        Ok(rows)
     }
 
     /// The rows that a layer reads that predicts the token after the next one: the sum of a projection of the embedding

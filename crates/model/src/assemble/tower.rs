@@ -20,7 +20,7 @@ impl Assembly<'_> {
         let table = self.facts.embed.positions;
         let positions = match (table, tower.positions) {
             (None, _) => None,
-            (Some(_), PatchPositions::Interpolated) => {
+            (Some(_), PatchPositions::Interpolated | PatchPositions::ByAxis) => {
                 Some(self.graph.input(InputSpec::POSITION_ROWS, &[width], DType::F32))
             }
             (Some(_), PatchPositions::Learned) => {
@@ -64,6 +64,7 @@ impl Assembly<'_> {
         let width = self.facts.sizes.width;
         let rows = self.graph.input(InputSpec::PATCHES, &[width], DType::F32);
         let pooled = self.graph.pool("cells", Pooling::Mean, rows);
+        let pooled = self.scaled("cells.scaled", projector.scale, pooled);
         let normed = match projector.norm {
             Some(norm) => self.norm("projector.normed", ["projector.norm.weight", ""], pooled, norm)?,
             None => pooled,

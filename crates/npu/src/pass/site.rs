@@ -220,6 +220,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::ScaleColumns { x: _, weight: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
+        | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Experts {
             used: _,
             act: _,

@@ -28,9 +28,10 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 25] = [
+const ON_THE_HOST: [&str; 26] = [
     "activate",
     "attend_latent",
+    "clamp",
     "concat",
     "delta_rule",
     "embed",
