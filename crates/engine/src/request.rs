@@ -101,7 +101,7 @@ pub struct EmbeddedRows {
     /// these. Without it, and along the only axis of other models, rows are one after the other.
     pub columns: Option<u32>,
     /// The token that the model reads in these positions in place of the prompt's, if it reads one beside the rows: the
-    /// embeddings of layers of Gemma 4 are those of this token.
+    /// embeddings of layers of Gemma 4 are those of this token. Without it, they are those of the prompt's tokens.
     pub token: Option<u32>,
     /// Rows that are added to the outputs of the first layers, in models that take some: for each layer as many values as
     /// `values` has.

@@ -157,7 +157,8 @@ impl<'a> InputValues<'a> {
     }
 
     /// Appends the positions of a sequence's rows along the axes that the programs have, and what is added to the outputs
-    /// of layers in these rows, and replaces the tokens of given rows that have another one, of which the first has the index `first` and the position `position`.
+    /// of layers in these rows, and replaces the tokens of given rows that have another one. The first row has the index
+    /// `first` and the position `position`.
     pub fn push_content(
         &mut self,
         sources: &[InputSource],

@@ -100,8 +100,8 @@ impl Tower {
     }
 
     /// Returns what becomes of an image with `patches` patches and `rows` rows. Its patches come cell after cell, and so do the
-    /// rows. The watches
-    /// receive the values of the programs, in the order of [`Tower::new`]; those that are missing watch nothing.
+    /// rows. The watches receive the values of the programs, in the order of [`Tower::new`]; those that are missing watch
+    /// nothing.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when the patches are not those of an image of this tower,
