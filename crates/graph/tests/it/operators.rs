@@ -267,7 +267,7 @@ fn add_scale_and_softcap_are_elementwise() {
 
 #[test]
 fn clamp_bounds_each_number() {
-    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = clamp(low=-1.0,high=2.5) x"];
+    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = clamp(low=-1.0 high=2.5) x"];
     let y = run(&lines, &[], &[-1.5, 0.25, 3.0, f32::NAN]);
     assert_eq!(y[..3], [-1.0, 0.25, 2.5]);
     assert!(y[3].is_nan());
