@@ -163,7 +163,16 @@ mod tests {
             all.filter(|mutant| mutant.file.starts_with(folder)).map(|mutant| mutant.op.to_owned()).collect()
         };
         assert_eq!(of("crates/graph/"), ops_of("crates/graph/src/ops", &["mod"]));
-        let parts = ["mod", "attend_scratch", "executor", "rows", "rotations"];
+        let parts = [
+            "mod",
+            "adapter_terms",
+            "adapters",
+            "attend_scratch",
+            "executor",
+            "product",
+            "rows",
+            "rotations",
+        ];
         assert_eq!(of("crates/cpu/src/ops/"), ops_of("crates/cpu/src/ops", &parts));
     }
 
