@@ -169,8 +169,8 @@ impl StepContent<'_> {
         self.prompt.into_iter().flat_map(move |prompt| prompt.added(layer, positions))
     }
 
-    /// The tokens that the model reads in place of the prompt's in `count` rows, of which the first is at `position`: the
-    /// rows, counted from the first one, and the token.
+    /// The tokens that the model reads in place of the prompt's in the `count` rows from `position` on: the rows, counted
+    /// from the first one, and the token.
     pub fn replaced(&self, position: u32, count: u32) -> impl Iterator<Item = (Range32, u32)> {
         let positions = Range32 { start: position, end: position + count };
         let replaced = self.prompt.into_iter().flat_map(move |prompt| prompt.replaced(positions));

@@ -30,7 +30,7 @@ pub(crate) fn open(
     let layers = layer_count(graph);
     let kept = match asked {
         AUTO => most_layers(&*last, graph, blocks)?,
-        number => number.parse().unwrap_or(usize::MAX),
+        number => number.parse().expect("the option takes 'auto' or a number"),
     };
     let Some(cut) = layers.checked_sub(kept).filter(|cut| *cut > 0) else { return Ok(last) };
     let settings = choice.settings();

@@ -91,8 +91,8 @@ impl ImageFormat {
 }
 
 /// A picture as the patches that a tower reads, cell after cell: cells row by row from the top left, and the patches of a
-/// cell in the same way. A patch has its values channel after channel, row of pixels after row. [`ImageFormat`] has the
-/// sizes. Where a model cuts pictures into tiles, these come row by row, and then the whole picture; where it has crops of
+/// cell in the same way. A patch has its values channel after channel, row of pixels after row; in Gemma 4, pixel after pixel,
+/// with the channels of each. [`ImageFormat`] has the sizes. Where a model cuts pictures into tiles, these come row by row, and then the whole picture; where it has crops of
 /// pictures, these come behind the whole picture.
 ///
 /// ```

@@ -42,6 +42,9 @@ const WITHOUT_EFFECT: [&str; 13] = [
 /// The numbers of rows that transformers' `Gemma4ImageProcessor` allows.
 const SOFT_TOKENS: [u64; 5] = [70, 140, 280, 560, 1120];
 
+/// The number of rows if the file does not say it.
+const USUAL_SOFT_TOKENS: u64 = 280;
+
 impl Model {
     /// The patches of a picture, prepared as the model's files say: resized as Pillow does it, and normalized.
     ///
@@ -199,7 +202,7 @@ fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
 fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
     let cell = facts.projector.cell;
     let mut found = of_size(facts, TargetSize::Fixed { width: 0, height: 0 }, ResizeFilter::Bicubic);
-    let mut rows = SOFT_TOKENS[2];
+    let mut rows = USUAL_SOFT_TOKENS;
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
         let supported = match key.as_str() {
             "do_resize" | "do_rescale" | "do_convert_rgb" => value == &Value::Bool(true),

@@ -106,8 +106,9 @@ impl AnyBackend for StagedBackend {
         blocks: &[u32],
         build: &dyn Fn(Key) -> Result<Graph>,
     ) -> Result<Box<dyn Runner>> {
-        let StagedBackend { first, last, layer } = *self;
         let largest = build(max_key)?;
+        let plan = self.plan(&largest, blocks);
+        let StagedBackend { first, last, layer } = *self;
         let (inputs, groups) = (InputSpec::of(&largest), largest.groups.clone());
         let GraphStages { first: first_graph, last: last_graph, crossing } =
             GraphStages::of(&largest, layer)?;
@@ -119,7 +120,7 @@ impl AnyBackend for StagedBackend {
         let places = [places(&*first)?, places(&*last)?];
         let crossed = vec![Vec::new(); crossing.len()];
         let stages = StageState { first, last };
-        Ok(Box::new(StagedRunner { stages, inputs, groups, places, crossing, crossed, max_key }))
+        Ok(Box::new(StagedRunner { stages, inputs, groups, places, crossing, crossed, max_key, plan }))
     }
 }
 
@@ -164,6 +165,7 @@ struct StagedRunner {
     /// The rows of the crossing values of a step.
     crossed: Vec<Vec<f32>>,
     max_key: Key,
+    plan: MemoryPlan,
 }
 
 impl StagedRunner {
@@ -217,7 +219,7 @@ impl Runner for StagedRunner {
     }
 
     fn plan(&self) -> MemoryPlan {
-        self.stages.first.plan().plus(self.stages.last.plan())
+        self.plan
     }
 
     fn phases(&self) -> Phases {

@@ -9,9 +9,6 @@ use crate::graph::{Graph, Key, Node, OutputKind};
 use crate::ops::Op;
 use crate::value::{Extent, Role, Value, ValueId};
 
-/// The name of the rows that leave the first stage.
-const RESULT: &str = "stage.result";
-
 /// The two stages of a graph.
 #[derive(Clone, Debug)]
 pub struct GraphStages {
@@ -156,7 +153,7 @@ fn first_stage(graph: &Graph, cut: usize, crossing: &[ValueId]) -> Result<Graph>
     }
     let (joined, width) = joined.expect("something crosses a cut");
     let flat = append(&mut stage, "stage.rows", Op::Reshape, &[joined], &[rows, width])?;
-    let result = append(&mut stage, RESULT, Op::Gather, &[flat], &[rows, width])?;
+    let result = append(&mut stage, "stage.result", Op::Gather, &[flat], &[rows, width])?;
     let result = &mut stage.values[result.0 as usize];
     (result.role, result.outermost) = (Role::Output, Extent::OutputRows);
     Ok(stage)

@@ -1,4 +1,4 @@
-//! Weights of patches of several frames, of which a file has a tensor for each frame.
+//! Weights of patches of several frames, from files that have a tensor for each frame.
 
 use std::sync::Arc;
 

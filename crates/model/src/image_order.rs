@@ -41,7 +41,7 @@ impl ImageOrder {
         order
     }
 
-    /// Values in the order in which the tower reads cells, of which each has as many.
+    /// Values in the order in which the tower reads cells. Each cell has as many of them.
     pub fn as_read<'a, T: Copy>(&self, values: &'a [T]) -> Cow<'a, [T]> {
         if self.cells.is_empty() || values.is_empty() {
             return values.into();

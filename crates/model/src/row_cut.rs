@@ -12,7 +12,7 @@ pub(crate) enum RowCut<'a> {
     Attention { attend: &'a AttentionFacts, groups: usize, part: QkvPart },
     /// One of `count` parts of each query head.
     InHeads { attend: &'a AttentionFacts, index: usize, count: usize },
-    /// All parts of this number of heads of this size, of which each has four, in the order of [`PLANES`].
+    /// All rows of this number of heads of this size: the four quarters of each head, in the order of [`PLANES`].
     Planes { heads: usize, size: usize },
     /// A part of a delta rule; the tensor is cut by heads of keys, or not.
     Delta { delta: &'a DeltaRuleFacts, part: DeltaPart, is_grouped: bool },
@@ -20,8 +20,9 @@ pub(crate) enum RowCut<'a> {
     Ssm { ssm: &'a SsmFacts, part: SsmPart, is_convolved: bool },
 }
 
-/// The quarters of a head that turns by the column in its first half and by the line in its second one, in the order in which
-/// the components of all first halves come before those of all second ones, those that turn by the line first.
+/// The order in which the quarters of a head are read. The file has those that turn by the column, then those that turn by the
+/// line, each pair's first components before its second ones: `x1 x2 y1 y2`. Read as `y1 x1 y2 x2`, the first components of
+/// all pairs lie in the first half, and those of lines come first, as rotations by two axes need it.
 const PLANES: [usize; 4] = [2, 0, 3, 1];
 
 impl<'a> RowCut<'a> {

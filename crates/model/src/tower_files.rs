@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::PatchPositions;
 use crate::arch::schema::parse;
-use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, TowerFacts, shipped_text};
+use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, PLACE_AXES, TowerFacts, shipped_text};
 use crate::assemble;
 use crate::image_order::ImageOrder;
 use crate::limits::ModelLimits;
@@ -19,9 +19,6 @@ const VISION_OBJECT: &str = "vision_config";
 
 /// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
-
-/// The axes of a patch's place: its column and its line.
-const PLACE_AXES: usize = 2;
 
 /// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
 const USUAL_PIXELS: [f32; 3] = [0.5; 3];
@@ -163,11 +160,10 @@ impl TowerFiles {
         let columns = self.weights.numbers_within(TABLE, 0..across * width)?;
         let first = points * width;
         let lines = self.weights.numbers_within(TABLE, first..first + down * width)?;
-        let row = |rows: &[f32], at: usize| rows[at * width..(at + 1) * width].to_vec();
         let sum = |position: u32| {
             let (line, column) = (position as usize / across, position as usize % across);
-            let pairs = row(&columns, column).into_iter().zip(row(&lines, line));
-            pairs.map(|(column, line)| column + line).collect::<Vec<f32>>()
+            let pairs = columns[column * width..][..width].iter().zip(&lines[line * width..][..width]);
+            pairs.map(|(column, line)| column + line)
         };
         Ok(grid.positions(self.tower.projector.cell).into_iter().flat_map(sum).collect())
     }

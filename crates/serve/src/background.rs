@@ -9,7 +9,7 @@ use crate::error::ApiError;
 static BACKGROUND_THREADS: Semaphore = Semaphore::const_new(64);
 
 /// Runs work that takes more than a moment on a thread that serves no connections. A client that leaves
-/// while its work waits for a thread takes it back; work that runs keeps its thread and the
+/// while its work waits for a thread takes it back; work that runs keeps its thread, and the
 /// room of the request's body, to the end.
 ///
 /// # Errors

@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// A body of which all but the last byte arrives.
+    /// A body whose last byte does not arrive.
     fn endless() -> Body {
         let first = Ok::<_, std::io::Error>(Bytes::from(vec![b' '; LARGE - 1]));
         Body::from_stream(futures_util::stream::once(async { first }).chain(futures_util::stream::pending()))

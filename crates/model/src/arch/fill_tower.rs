@@ -9,7 +9,7 @@ use super::facts::NormFacts;
 use super::field::Field;
 use super::fill::Fill;
 use super::norm_kind::NormKind;
-use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
+use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, PLACE_AXES, ProjectorFacts, TowerFacts};
 use super::tower_schema::{
     BoundsSchema, CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema,
 };
@@ -23,9 +23,6 @@ const MAX_PATCH_VALUES: usize = 1 << 16;
 
 /// The largest number of patches of a side of a cell: known towers have 4.
 const MAX_CELL: usize = 16;
-
-/// The axes of a table of positions by axis: columns and lines.
-const AXES: usize = 2;
 
 /// The kind of layers after which a further projector makes rows.
 const TAPPED: &str = "tapped";
@@ -59,10 +56,10 @@ impl Fill<'_> {
         if schema.positions == PatchPositions::Interpolated {
             self.check_square("embed.positions")?;
         }
-        if schema.positions == PatchPositions::ByAxis && self.stored.rows("embed.positions")? != AXES {
+        if schema.positions == PatchPositions::ByAxis && self.stored.rows("embed.positions")? != PLACE_AXES {
             let rows = self.stored.rows("embed.positions")?;
             return Err(Error::new(format!(
-                "'embed.positions' has {rows} slices; one for each of {AXES} axes is needed"
+                "'embed.positions' has {rows} slices; one for each of {PLACE_AXES} axes is needed"
             )));
         }
         let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");

@@ -74,6 +74,7 @@ use shipped::{SHIPPED, TOWERS};
 pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use streams_facts::{ONE, STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
+pub(crate) use tower_facts::PLACE_AXES;
 pub use tower_facts::{ImageGrid, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
 
 use std::collections::BTreeSet;

@@ -9,6 +9,9 @@ use super::tower_schema::{
     AnySize, CellRule, CropsSchema, ImageTexts, PatchOrder, PatchPositions, PictureFilter, PixelsSchema,
 };
 
+/// The axes of a patch's place: its column and its line.
+pub(crate) const PLACE_AXES: usize = 2;
+
 /// The largest number of patches of an image of any size: 1,048,576 pixels in patches of 16 x 16. Larger pictures are
 /// scaled down, so that a tower's memory and time have a bound.
 pub const MAX_PATCHES: usize = 4096;

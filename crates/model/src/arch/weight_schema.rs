@@ -106,9 +106,8 @@ pub enum TensorPart {
         /// Which of them.
         delta_grouped: DeltaPart,
     },
-    /// Of each head four parts in another order, `{ planes = "q" }`: for heads whose first half turns by the column and whose
-    /// second half by the line, each with halves of its own, the components of the first halves and then those of the second
-    /// ones, each time those that turn by the line first.
+    /// All rows, with the quarters of each head in another order, `{ planes = "q" }`: for heads whose first half turns by the
+    /// column and whose second half turns by the line, each half with pairs of its own.
     Planes {
         /// Which heads.
         planes: PlanesPart,

@@ -6,11 +6,8 @@ use girih_tensor::{DType, Result};
 
 use super::{Assembly, TOWER_HIDDEN, TOWER_ROWS};
 use crate::arch::schema::{CellRule, PatchPositions};
-use crate::arch::{ProjectorFacts, TowerFacts};
+use crate::arch::{PLACE_AXES, ProjectorFacts, TowerFacts};
 use crate::tower_part::TowerPart;
-
-/// The number of axes of a patch's place: its line and its column.
-const PLACE_AXES: usize = 2;
 
 impl Assembly<'_> {
     /// The rows that the first layer reads: projections of patches, and the rows of their positions.
