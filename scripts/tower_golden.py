@@ -22,7 +22,7 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
 The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
-pixels less 1.
+pixels less 1. Those of Gemma 4 12B are its merged patches, row by row.
 
 Everything runs on the CPU with eager attention and without a cache. Needs torch, transformers and safetensors.
 """
@@ -46,6 +46,10 @@ GRIDS = [(4, 6), (8, 4), (2, 2), (6, 10)]
 
 CELLS = [(3, 6), (6, 3), (3, 3), (6, 9)]
 """The same for cells of 3 x 3 patches."""
+
+
+MERGED = [(2, 3), (4, 2), (1, 1), (3, 5)]
+"""The same for patches that are rows."""
 
 
 class Images(NamedTuple):
@@ -85,11 +89,33 @@ def gemma4_images(config: transformers.PretrainedConfig, generator: np.random.Ge
     return Images(inputs, [down * across // cell**2 for down, across in grids], golden)
 
 
+def gemma4_unified_images(
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int
+) -> Images:
+    """Return random images of Gemma 4 12B: merged patches, padded to the image with the most of them."""
+    grids = [MERGED[(first + index) % len(MERGED)] for index in range(count)]
+    most = max(down * across for down, across in grids)
+    pixels = torch.zeros(count, most, 3 * config.vision_config.model_patch_size**2)
+    places = torch.full((count, most, 2), -1)
+    for image, (down, across) in enumerate(grids):
+        at = torch.arange(down * across)
+        pixels[image, : len(at)] = torch.tensor(generator.random((len(at), pixels.shape[-1])), dtype=torch.float32)
+        places[image, : len(at)] = torch.stack([at % across, at // across], dim=1)
+    golden = {
+        "pixel_values": torch.cat([image[: down * across] for image, (down, across) in zip(pixels, grids, strict=True)]),
+        "image_grid_thw": torch.tensor([(1, down, across) for down, across in grids]),
+    }
+    inputs = {"pixel_values": pixels, "image_position_ids": places}
+    return Images(inputs, [down * across for down, across in grids], golden)
+
+
 def images_of(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
     """Return random images."""
     vision = config.vision_config
     if config.model_type == "gemma4":
         return gemma4_images(config, generator, first, count)
+    if config.model_type == "gemma4_unified":
+        return gemma4_unified_images(config, generator, first, count)
     if hasattr(vision, "image_size"):
         shape = (count, vision.num_channels, vision.image_size, vision.image_size)
         pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
@@ -136,20 +162,31 @@ def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator
     return tokens
 
 
-def with_types(config: transformers.PretrainedConfig, inputs: Tensors) -> Tensors:
-    """Return the inputs with the types of tokens, under the name that the model has for them."""
+def with_types(model: torch.nn.Module, inputs: Tensors) -> Tensors:
+    """Return the inputs with the types of tokens, under the name that the model has for them.
+
+    Gemma 4 12B gets masks, too: those that transformers makes for generation. Without them, transformers 5.24 lets the rows
+    of an image see each other in layers without a window, which its Gemma4Model and vLLM (pull request 47217) do not.
+    """
+    config = model.config
     if is_tiled(config):
         return inputs
     types = (inputs["input_ids"] == config.image_token_id).long()
     has_kinds = "image_grid_thw" in inputs or "image_position_ids" in inputs
-    return inputs | {"mm_token_type_ids" if has_kinds else "token_type_ids": types}
+    typed = inputs | {"mm_token_type_ids" if has_kinds else "token_type_ids": types}
+    if config.model_type != "gemma4_unified":
+        return typed
+    rows = torch.zeros(*types.shape, config.text_config.hidden_size, dtype=model.dtype)
+    positions = torch.arange(types.shape[1])[None]
+    masks = model.create_masks_for_generate(config, rows, None, None, positions, mm_token_type_ids=types)
+    return typed | {"attention_mask": masks}
 
 
 def greedy(model: torch.nn.Module, inputs: Tensors, steps: int) -> Tensors:
     """Return the greedy continuation, with the margin and the top ids of each step."""
     values, best = [], []
     for _ in range(steps):
-        output = model(**with_types(model.config, inputs), use_cache=False)
+        output = model(**with_types(model, inputs), use_cache=False)
         top = output.logits[0, -1].float().topk(make_golden.BEST)
         values.append(top.values)
         best.append(top.indices)
@@ -198,6 +235,15 @@ def gemma4_tower(model: torch.nn.Module, pixels: torch.Tensor, places: torch.Ten
     return {"image_features": torch.cat(features), "tower": torch.cat(images, dim=1)}
 
 
+def gemma4_embedder(model: torch.nn.Module, pixels: torch.Tensor, places: torch.Tensor) -> Tensors:
+    """Return what Gemma 4 12B makes of images, and the embeddings of their patches."""
+    states = []
+    hook = model.model.embed_vision.pos_norm.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+    features = model.model.get_image_features(pixels, places).pooler_output
+    hook.remove()
+    return {"image_features": torch.cat(features), "tower": states[0][places[..., 0] >= 0][None]}
+
+
 def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
     pixels = images.inputs["pixel_values"]
@@ -205,8 +251,10 @@ def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) 
         pixels = pixels.to(model.dtype)
     tiled = is_tiled(model.config)
     inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {"pixel_values": pixels[None] if tiled else pixels}
-    output = model(**with_types(model.config, inputs), output_hidden_states=True, use_cache=False)
-    if "image_position_ids" in inputs:
+    output = model(**with_types(model, inputs), output_hidden_states=True, use_cache=False)
+    if model.config.model_type == "gemma4_unified":
+        of_tower = gemma4_embedder(model, pixels, inputs["image_position_ids"])
+    elif "image_position_ids" in inputs:
         of_tower = gemma4_tower(model, pixels, inputs["image_position_ids"])
     elif "image_grid_thw" in inputs:
         of_tower = tower_of_any_size(model, pixels, inputs["image_grid_thw"])

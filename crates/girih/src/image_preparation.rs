@@ -207,8 +207,8 @@ fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePre
         let supported = match key.as_str() {
             "do_resize" | "do_rescale" | "do_convert_rgb" => value == &Value::Bool(true),
             "do_normalize" | "do_pad" | "do_center_crop" => value == &Value::Bool(false),
-            "patch_size" => value.as_u64() == Some(facts.patch as u64),
-            "pooling_kernel_size" => value.as_u64() == Some(cell as u64),
+            "patch_size" => value.as_u64() == Some((facts.patch / facts.merged) as u64),
+            "pooling_kernel_size" => value.as_u64() == Some((cell * facts.merged) as u64),
             "max_soft_tokens" => set(&mut rows, value.as_u64().filter(|rows| SOFT_TOKENS.contains(rows))),
             "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
             "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),

@@ -227,7 +227,7 @@ pub(crate) fn most_chunks(graph: &Graph, span: Span) -> u64 {
     let whole = u64::from(graph.key.context).div_ceil(CHUNK) + 1;
     let rows = u64::from(graph.key.rows).div_ceil(CHUNK) + 1;
     match span {
-        Span::Full => whole,
+        Span::Full | Span::Past => whole,
         Span::All | Span::Mutual => rows,
         // A mutual span may reach beyond a window.
         Span::Window(length) | Span::Chunk(length) => whole.min(u64::from(length).div_ceil(CHUNK) + rows + 1),

@@ -99,7 +99,7 @@ impl GraphCheck<'_> {
                 StateKind::Positions { span: Span::All | Span::Mutual } => {
                     self.fault(&group.name, "state cannot hold later positions");
                 }
-                StateKind::Positions { span: Span::Full | Span::Window(_) | Span::Chunk(_) }
+                StateKind::Positions { span: Span::Full | Span::Past | Span::Window(_) | Span::Chunk(_) }
                 | StateKind::Carried => {}
             }
         }

@@ -18,6 +18,8 @@ pub enum Pairing {
 pub enum Span {
     /// Positions `0 ..= p`.
     Full,
+    /// The same, though a mutual span contains the row: later positions are never seen.
+    Past,
     /// The last `n` positions, including its own: `p − n + 1 ..= p`.
     Window(u32),
     /// The positions of its chunk of `n`, up to its own: `⌊p / n⌋ · n ..= p`.
@@ -291,14 +293,14 @@ impl Span {
     pub fn is_of_step(self) -> bool {
         match self {
             Span::All | Span::Mutual => true,
-            Span::Full | Span::Window(_) | Span::Chunk(_) => false,
+            Span::Full | Span::Past | Span::Window(_) | Span::Chunk(_) => false,
         }
     }
 
     /// The first position that a row at `position` attends to, if a mutual span does not begin before it.
     pub fn first(self, position: usize) -> usize {
         match self {
-            Span::Full | Span::All => 0,
+            Span::Full | Span::Past | Span::All => 0,
             Span::Mutual => position,
             Span::Window(length) => (position + 1).saturating_sub(length as usize),
             // The checker refuses chunks of 0.
@@ -311,6 +313,7 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Span::Full => f.write_str("full"),
+            Span::Past => f.write_str("past"),
             Span::All => f.write_str("all"),
             Span::Mutual => f.write_str("mutual"),
             Span::Window(length) => write!(f, "window:{length}"),
@@ -440,6 +443,7 @@ impl Constant for Span {
     fn parse(text: &str) -> Result<Span> {
         let span = match text {
             "full" => Some(Span::Full),
+            "past" => Some(Span::Past),
             "all" => Some(Span::All),
             "mutual" => Some(Span::Mutual),
             _ => text.split_once(':').and_then(|(kind, length)| {
@@ -451,7 +455,7 @@ impl Constant for Span {
                 }
             }),
         };
-        let form = "'full', 'all', 'mutual', 'window:<positions>' or 'chunk:<positions>'";
+        let form = "'full', 'past', 'all', 'mutual', 'window:<positions>' or 'chunk:<positions>'";
         span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use {form}")))
     }
 }

@@ -90,13 +90,16 @@ impl Sequence<'_> {
 
     /// The positions that the row at `position` attends to: from the start of
     /// `span` to its own, and all of a mutual span that contains it, even
-    /// positions before the start of `span`. With [`Span::All`], those of all rows of
-    /// the sequence in this step.
+    /// positions before the start of `span`. With [`Span::Past`], mutual spans change nothing; with [`Span::All`], they are
+    /// those of all rows of the sequence in this step.
     pub fn sees(&self, span: Span, position: usize) -> Range<usize> {
         if span == Span::All {
             return self.position as usize..self.position as usize + self.rows.indexes().len();
         }
         let first = span.first(position);
+        if span == Span::Past {
+            return first..position + 1;
+        }
         let next = self.spans.partition_point(|span| span.indexes().end <= position);
         let mutual = self.spans.get(next).map(|span| span.indexes()).filter(|span| span.contains(&position));
         mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)

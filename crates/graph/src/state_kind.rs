@@ -80,7 +80,7 @@ impl StateKind {
     /// Sequences that share blocks need fewer.
     pub fn worst_case(self, lengths: impl Iterator<Item = u32>, rows: u32) -> u64 {
         let window = match self {
-            StateKind::Positions { span: Span::Full | Span::All | Span::Mutual } => u64::MAX,
+            StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual } => u64::MAX,
             StateKind::Positions { span: Span::Window(length) | Span::Chunk(length) } => {
                 blocks_of(length - 1) + 1
             }

@@ -534,7 +534,7 @@ impl Analysis<'_> {
         let rows =
             self.run.sequences.iter().flat_map(|sequence| sequence.clone().map(move |row| (row, sequence)));
         let errors = rows.map(|(row, sequence)| {
-            let mutual = self.run.spans.iter().find(|rows| rows.contains(&row));
+            let mutual = self.run.spans.iter().find(|rows| span != Span::Past && rows.contains(&row));
             let first = sequence.start + span.first(row - sequence.start);
             let first = mutual.map_or(first, |mutual| first.min(mutual.start));
             let end =

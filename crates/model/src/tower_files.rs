@@ -1,7 +1,7 @@
 //! The image tower of a model, as a model of its own.
 
 use girih_file::{Container, Metadata, MetadataArray, MetadataValue, quote};
-use girih_graph::Graph;
+use girih_graph::{Graph, Span};
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
@@ -62,7 +62,10 @@ impl TowerFiles {
         let blocks = arch::block_places(&own, &source, &kinds)?;
         let mut weights = ModelWeights::resolve(&own, container, &kinds, &blocks)?;
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
-        let facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
+        let mut facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
+        if let Some(tower) = &mut facts.tower {
+            tower.most_rows = most_rows(tower, text);
+        }
         // The text model's description has checked the other keys.
         let part = config.map(|config| serde_json::json!({ VISION_OBJECT: config.get(VISION_OBJECT) }));
         arch::check_keys(&own, &part.as_ref().map_or(source, ModelConfig::Hf), &facts, &allowed)?;
@@ -110,7 +113,7 @@ impl TowerFiles {
     fn position_rows(&self, grid: ImageGrid) -> Result<Vec<f32>> {
         match self.tower.positions {
             PatchPositions::Learned => return Ok(Vec::new()),
-            PatchPositions::ByAxis => return self.rows_by_axis(grid),
+            PatchPositions::ByAxis | PatchPositions::ByPoint => return self.rows_by_axis(grid),
             PatchPositions::Interpolated => {}
         }
         let table = self.weights.numbers("embed.positions")?;
@@ -157,13 +160,21 @@ impl TowerFiles {
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        let columns = self.weights.numbers_within(TABLE, 0..across * width)?;
-        let first = points * width;
-        let lines = self.weights.numbers_within(TABLE, first..first + down * width)?;
+        // The row of a point and an axis.
+        let by_point = self.tower.positions == PatchPositions::ByPoint;
+        let row_of = |point: usize, axis: usize| {
+            if by_point { PLACE_AXES * point + axis } else { points * axis + point }
+        };
+        let axis_rows = |axis: usize, count: usize| {
+            let firsts = (0..count).map(|point| row_of(point, axis) * width);
+            firsts
+                .map(|first| self.weights.numbers_within(TABLE, first..first + width))
+                .collect::<Result<Vec<_>>>()
+        };
+        let (columns, lines) = (axis_rows(0, across)?, axis_rows(1, down)?);
         let sum = |position: u32| {
             let (line, column) = (position as usize / across, position as usize % across);
-            let pairs = columns[column * width..][..width].iter().zip(&lines[line * width..][..width]);
-            pairs.map(|(column, line)| column + line)
+            columns[column].iter().zip(&lines[line]).map(|(column, line)| column + line).collect::<Vec<f32>>()
         };
         Ok(grid.positions(self.tower.projector.cell).into_iter().flat_map(sum).collect())
     }
@@ -175,6 +186,16 @@ impl TowerFiles {
     pub fn graph(&self, part: TowerPart) -> Result<Graph> {
         assemble::tower_graph(&self.facts, &self.weights, part)
     }
+}
+
+/// The largest number of rows of an image whose rows attend to each other both ways within windows only. Rows at both ends
+/// of a longer image would not see each other, which [`Sequence::sees`](girih_graph::Sequence::sees) does not describe.
+fn most_rows(tower: &TowerFacts, text: &Facts) -> Option<usize> {
+    let spans = || text.layers.iter().filter_map(|layer| Some(layer.mixer.attention()?.span));
+    let windows =
+        spans().filter_map(|span| if let Span::Window(window) = span { Some(window) } else { None });
+    let in_windows = tower.image_tokens.mutual && spans().any(|span| span == Span::Past);
+    windows.min().filter(|_| in_windows).map(|window| window as usize)
 }
 
 /// What a tower reads of an image beside its patches, in the order in which it reads them.

@@ -166,7 +166,7 @@ fn other_span(span: Span) -> Span {
     match span {
         Span::Window(length) => Span::Window(length + 1),
         Span::Chunk(length) => Span::Chunk(length + 1),
-        Span::Full => Span::Window(2),
+        Span::Full | Span::Past => Span::Window(2),
         Span::All | Span::Mutual => span,
     }
 }

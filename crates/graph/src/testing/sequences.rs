@@ -48,7 +48,7 @@ impl CaseDraft {
         // Backends sum in chunks of a few hundred positions; some spans cross their borders.
         let longest = self.random.of(&[90, 90, 400]);
         let span = match self.random.below(5) {
-            0 => self.random.of(&[Span::All, Span::Mutual]),
+            0 => self.random.of(&[Span::All, Span::Mutual, Span::Past]),
             1 => Span::Window(1 + self.random.below(longest) as u32),
             2 => Span::Chunk(1 + self.random.below(longest) as u32),
             _ => Span::Full,
@@ -190,7 +190,7 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
     let has_spans = match heads.span {
         Span::All => false,
         Span::Mutual => true,
-        Span::Full | Span::Window(_) | Span::Chunk(_) => draft.random.once_in(3),
+        Span::Full | Span::Past | Span::Window(_) | Span::Chunk(_) => draft.random.once_in(3),
     };
     if has_spans {
         for index in 0..draft.sequences.len() {
@@ -206,7 +206,9 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
     let Heads { size, value_size, kv_heads, .. } = heads;
     let [k, v] = match heads.span {
         Span::All | Span::Mutual => [k, v],
-        Span::Full | Span::Window(_) | Span::Chunk(_) => [k, v].map(|x| held_by(heads.dtype, &x)),
+        Span::Full | Span::Past | Span::Window(_) | Span::Chunk(_) => {
+            [k, v].map(|x| held_by(heads.dtype, &x))
+        }
     };
     let (mut bounds, mut first) = (Vec::new(), 0);
     for CaseSequence { rows, spans, .. } in &draft.sequences {

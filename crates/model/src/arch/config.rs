@@ -63,10 +63,12 @@ impl<'a> ModelConfig<'a> {
         let key = self.key(field);
         // The list of their kinds may say it alone.
         let listed = arch.layers.listed.as_ref().and_then(|listed| self.json(&listed.hf)?.as_array());
-        let layers = self.size(field)?.or(listed.map(Vec::len).filter(|layers| *layers > 0));
+        // A tower may be a projection of patches alone.
+        let stated = if arch.tower.is_some() { self.count(field)? } else { self.size(field)? };
+        let layers = stated.or(listed.map(Vec::len).filter(|layers| *layers > 0));
         let layers = layers.ok_or_else(|| Error::new(format!("{key} is missing")))?;
         let drafting = self.drafting_layers(arch)?;
-        if drafting >= layers {
+        if drafting > 0 && drafting >= layers {
             return Err(Error::new(format!(
                 "{key} is {layers}, and {drafting} of these layers draft tokens; at least one other is needed"
             )));

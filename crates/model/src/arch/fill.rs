@@ -569,6 +569,7 @@ impl Fill<'_> {
         }
         match &schema.span {
             SpanSchema::Full => Ok(Span::Full),
+            SpanSchema::Past => Ok(Span::Past),
             SpanSchema::All => Ok(Span::All),
             SpanSchema::Mutual => Ok(Span::Mutual),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.

@@ -11,7 +11,7 @@ use super::fill::Fill;
 use super::norm_kind::NormKind;
 use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, PLACE_AXES, ProjectorFacts, TowerFacts};
 use super::tower_schema::{
-    BoundsSchema, CellRule, ImagePromptSchema, PatchPositions, ProjectorSchema, TilesSchema,
+    BoundsSchema, CellRule, ImagePromptSchema, MutualRule, PatchPositions, ProjectorSchema, TilesSchema,
 };
 use super::value::brief;
 
@@ -32,7 +32,8 @@ impl Fill<'_> {
     pub(super) fn tower(&self) -> Result<Option<TowerFacts>> {
         let Some(schema) = &self.arch.tower else { return Ok(None) };
         let image = schema.image.as_ref().map(|field| self.size("tower.image", field)).transpose()?;
-        let patch = self.size("tower.patch", &schema.patch)?;
+        let merged = schema.merged.as_ref().map_or(Ok(1), |field| self.size("tower.merged", field))?;
+        let patch = self.size("tower.patch", &schema.patch)?.saturating_mul(merged);
         let channels = self.size("tower.channels", &schema.channels)?;
         let frames = schema.frames.as_ref().map_or(Ok(1), |field| self.size("tower.frames", field))?;
         let side = image.map(|image| image / patch);
@@ -68,6 +69,7 @@ impl Fill<'_> {
         Ok(Some(TowerFacts {
             image,
             patch,
+            merged,
             channels,
             frames,
             window: schema.window.as_ref().map(|window| self.window_cells(window, cell)).transpose()?,
@@ -80,6 +82,11 @@ impl Fill<'_> {
             },
             crops: schema.crops,
             patch_bias: self.stored.has("patches.bias"),
+            patch_norms: schema
+                .patch_norms
+                .then(|| self.norm(&self.arch.norms, "patches.norm.weight", "patches.norm.bias"))
+                .transpose()?,
+            most_rows: None,
             order: schema.values,
             positions: schema.positions,
             bounds: schema.bounds.as_ref().map_or(Ok(BTreeMap::new()), |bounds| self.bounds(bounds))?,
@@ -214,7 +221,10 @@ impl Fill<'_> {
             row: id(&schema.row)?,
             end: optional(&schema.end)?,
             layer_input: optional(&schema.layer_input)?,
-            mutual: schema.mutual,
+            mutual: match &schema.mutual {
+                MutualRule::Always(mutual) => *mutual,
+                MutualRule::If { of, is } => self.config.word(of)?.as_ref() == Some(is),
+            },
             texts: schema.texts.clone(),
         })
     }

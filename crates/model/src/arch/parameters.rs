@@ -10,6 +10,7 @@ use super::schema::{
     Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LayersSchema,
     LimitSchema, MixerSchema, SpanSchema, SsmSchema,
 };
+use super::tower_schema::MutualRule;
 
 /// One parameter.
 #[derive(Debug)]
@@ -151,7 +152,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 16] {
+    fn of_tower(&self) -> [OfModel<'_>; 18] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -163,7 +164,11 @@ impl Arch {
                 Some(FactValue::Size(facts.tower.as_ref()?.image?))
             }),
             ("tower.patch", tower.map(|tower| &tower.patch), |facts| {
-                Some(FactValue::Size(facts.tower.as_ref()?.patch))
+                let tower = facts.tower.as_ref()?;
+                Some(FactValue::Size(tower.patch / tower.merged))
+            }),
+            ("tower.merged", tower.and_then(|tower| tower.merged.as_ref()), |facts| {
+                Some(FactValue::Size(facts.tower.as_ref()?.merged))
             }),
             ("tower.channels", tower.map(|tower| &tower.channels), |facts| {
                 Some(FactValue::Size(facts.tower.as_ref()?.channels))
@@ -198,6 +203,14 @@ impl Arch {
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
             ("tower.bounds.if", tower.and_then(|tower| Some(&tower.bounds.as_ref()?.are_there)), |_| None),
             ("tower.prompt.layer_input", prompt.and_then(|prompt| prompt.layer_input.as_ref()), |_| None),
+            (
+                "tower.prompt.mutual",
+                prompt.and_then(|prompt| match &prompt.mutual {
+                    MutualRule::Always(_) => None,
+                    MutualRule::If { of, is: _ } => Some(of),
+                }),
+                |_| None,
+            ),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),
         ]
     }
@@ -285,7 +298,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             let (window, chunk) = match &attend.span {
                 SpanSchema::Window(field) => (Some(field), None),
                 SpanSchema::Chunk(field) => (None, Some(field)),
-                SpanSchema::Full | SpanSchema::All | SpanSchema::Mutual => (None, None),
+                SpanSchema::Full | SpanSchema::Past | SpanSchema::All | SpanSchema::Mutual => (None, None),
             };
             let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
             let indexer = latent.and_then(|latent| latent.indexer.as_ref());
@@ -305,7 +318,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
-                    Span::Full | Span::Chunk(_) | Span::All | Span::Mutual => None,
+                    Span::Full | Span::Past | Span::Chunk(_) | Span::All | Span::Mutual => None,
                 }),
                 ("mixer.latent.query_rank", latent.map(|latent| &latent.query_rank), |layer| {
                     Some(FactValue::Size(layer.mixer.attention()?.latent?.query_rank?))
@@ -348,7 +361,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.rope_unless_null", attend.rope_unless_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
-                    Span::Full | Span::Window(_) | Span::All | Span::Mutual => None,
+                    Span::Full | Span::Past | Span::Window(_) | Span::All | Span::Mutual => None,
                 }),
                 ("mixer.temperature.if", temperature.and_then(|schema| schema.condition.as_ref()), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.temperature.is_some()))

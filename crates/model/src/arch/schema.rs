@@ -408,6 +408,8 @@ pub enum SpanSchema {
     /// All earlier positions.
     #[default]
     Full,
+    /// The same, though the rows of an image attend to each other both ways in other layers.
+    Past,
     /// The last positions, of this number. A window of null is none.
     Window(Field),
     /// The positions of the row's chunk of this number. A chunk of null is none.
@@ -646,7 +648,10 @@ impl Arch {
             let fault = match (&attend.span, sees_all) {
                 (SpanSchema::Mutual, _) if !has_windows => "without tower.window allows no span = \"mutual\"",
                 (SpanSchema::All | SpanSchema::Mutual, true) => continue,
-                (SpanSchema::Full | SpanSchema::Window(_) | SpanSchema::Chunk(_), false) => continue,
+                (
+                    SpanSchema::Full | SpanSchema::Past | SpanSchema::Window(_) | SpanSchema::Chunk(_),
+                    false,
+                ) => continue,
                 (_, true) => "without [head] needs span = \"all\"",
                 (_, false) => "with [head] allows no span = \"all\"",
             };

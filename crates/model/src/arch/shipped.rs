@@ -37,6 +37,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma3n_vision",
     "gemma4",
     "gemma4_vision",
+    "gemma4_unified",
     "gemma4_assistant",
     "helium",
     "ernie4_5",
@@ -138,6 +139,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 pub(super) const TOWERS: &[(&str, &str)] = texts![
     "gemma3_tower",
     "gemma4_tower",
+    "gemma4_unified_tower",
     "idefics3_tower",
     "qwen2_vl_tower",
     "qwen2_5_vl_tower",

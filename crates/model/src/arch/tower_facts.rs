@@ -16,6 +16,9 @@ pub(crate) const PLACE_AXES: usize = 2;
 /// scaled down, so that a tower's memory and time have a bound.
 pub const MAX_PATCHES: usize = 4096;
 
+/// The largest number of pixels of such an image.
+const MAX_PIXELS: usize = 1 << 20;
+
 /// What an image tower reads and makes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TowerFacts {
@@ -25,6 +28,9 @@ pub struct TowerFacts {
     /// The pixels of a side of a patch. Pixels beyond the last whole patch are not read.
     #[serde(rename = "patch_size")]
     pub patch: usize,
+    /// The patches of a side that files count where one is read.
+    #[serde(rename = "merged_patches", skip_serializing_if = "is_one")]
+    pub merged: usize,
     /// The values of a pixel.
     pub channels: usize,
     /// The number of equal frames that an image is read as.
@@ -50,6 +56,12 @@ pub struct TowerFacts {
     pub crops: Option<CropsSchema>,
     /// Whether the projection of patches has a bias.
     pub patch_bias: bool,
+    /// The norms before and behind the projection of patches, if there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch_norms: Option<NormFacts>,
+    /// The largest number of rows of an image, if the text model bounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_rows: Option<usize>,
     /// The order of the values of a patch.
     #[serde(rename = "patch_order")]
     pub order: PatchOrder,
@@ -67,6 +79,11 @@ pub struct TowerFacts {
     pub taps: Vec<usize>,
     /// The tokens that stand for an image in a prompt.
     pub image_tokens: ImageTokens,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(number: &usize) -> bool {
+    *number == 1
 }
 
 /// The bounds of the numbers that a linear part reads and makes.
@@ -150,14 +167,16 @@ impl TowerFacts {
 
     /// The patches of the only size of images, or of the largest square.
     pub fn largest_square(&self) -> ImageGrid {
-        let side = MAX_PATCHES.isqrt() / self.projector.cell * self.projector.cell;
+        let side = self.max_patches().isqrt() / self.projector.cell * self.projector.cell;
         self.only_grid().unwrap_or(ImageGrid { down: side, across: side })
     }
 
     /// The largest number of patches of an image, which are whole cells.
     pub fn max_patches(&self) -> usize {
         let cell = self.projector.cell.pow(2);
-        self.only_grid().map_or(MAX_PATCHES / cell * cell, ImageGrid::patches)
+        let most = (MAX_PATCHES.min(MAX_PIXELS / self.patch.pow(2)) / cell).max(1);
+        let most = self.most_rows.map_or(most, |rows| rows.min(most));
+        self.only_grid().map_or(most * cell, ImageGrid::patches)
     }
 
     /// Whether an image may have these patches.
@@ -165,7 +184,7 @@ impl TowerFacts {
         let is_whole = |side: usize| side > 0 && side.is_multiple_of(self.projector.cell);
         match self.only_grid() {
             Some(only) => grid == only,
-            None => is_whole(grid.down) && is_whole(grid.across) && grid.patches() <= MAX_PATCHES,
+            None => is_whole(grid.down) && is_whole(grid.across) && grid.patches() <= self.max_patches(),
         }
     }
 

@@ -22,6 +22,8 @@ pub struct TowerSchema {
     /// The numbers of patches of a side that are described; none for all.
     #[serde(default)]
     pub sides: Vec<usize>,
+    /// The patches of a side that are read as one; 1 without it.
+    pub merged: Option<Field>,
     /// The values of a pixel.
     pub channels: Field,
     /// The number of equal frames that an image is read as; 1 without it.
@@ -46,6 +48,9 @@ pub struct TowerSchema {
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
+    /// Whether there are norms before and behind the projection of patches: `patches.norm` and `patches.after`.
+    #[serde(default)]
+    pub patch_norms: bool,
     /// The bounds of linear parts, if there are some.
     pub bounds: Option<BoundsSchema>,
     /// Whether there is a norm after the layers.
@@ -73,6 +78,8 @@ pub enum PatchPositions {
     Interpolated,
     /// A line or a column: the table has one slice for columns and one for lines, and the row of a patch is the sum of both.
     ByAxis,
+    /// The same, where the table has one slice for each point, with a row for columns and one for lines.
+    ByPoint,
 }
 
 /// The order of the values of a patch.
@@ -213,9 +220,30 @@ pub struct ImagePromptSchema {
     pub layer_input: Option<Field>,
     /// Whether the rows of an image attend to each other both ways.
     #[serde(default)]
-    pub mutual: bool,
+    pub mutual: MutualRule,
     /// The texts of these tokens.
     pub texts: ImageTexts,
+}
+
+/// Whether the rows of an image attend to each other both ways.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum MutualRule {
+    /// They do, or not, in all models.
+    Always(bool),
+    /// They do if a parameter is this word.
+    If {
+        /// The parameter.
+        of: Field,
+        /// The word.
+        is: String,
+    },
+}
+
+impl Default for MutualRule {
+    fn default() -> MutualRule {
+        MutualRule::Always(false)
+    }
 }
 
 /// The texts of the tokens that stand for an image.

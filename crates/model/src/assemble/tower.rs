@@ -17,7 +17,7 @@ impl Assembly<'_> {
         let table = self.facts.embed.positions;
         let positions = match (table, tower.positions) {
             (None, _) => None,
-            (Some(_), PatchPositions::Interpolated | PatchPositions::ByAxis) => {
+            (Some(_), PatchPositions::Interpolated | PatchPositions::ByAxis | PatchPositions::ByPoint) => {
                 Some(self.graph.input(InputSpec::POSITION_ROWS, &[width], DType::F32))
             }
             (Some(_), PatchPositions::Learned) => {
@@ -30,11 +30,20 @@ impl Assembly<'_> {
         }
         let name = if positions.is_some() { "patches.rows" } else { "embed" };
         let weight = self.weight("patches.weight", &[width, values])?;
-        let mut operands = vec![patches, weight];
+        let mut read = patches;
+        if let Some(norm) = tower.patch_norms {
+            let names = ["patches.norm.weight", "patches.norm.bias"];
+            read = self.norm_of("patches.normed", names, patches, norm, values)?;
+        }
+        let mut operands = vec![read, weight];
         if tower.patch_bias {
             operands.push(self.weight("patches.bias", &[width])?);
         }
-        let rows = self.graph.shaped(name, Op::Linear, &operands, &[width]);
+        let mut rows = self.graph.shaped(name, Op::Linear, &operands, &[width]);
+        if let Some(norm) = tower.patch_norms {
+            let names = ["patches.after.weight", "patches.after.bias"];
+            rows = self.norm("patches.rows.normed", names, rows, norm)?;
+        }
         let position = match (positions, table, tower.positions) {
             (Some(positions), Some(count), PatchPositions::Learned) => {
                 self.table_rows("embed.positions.rows", positions, "embed.positions", count)?

@@ -108,7 +108,8 @@ pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
     let Some(Role::State(group)) = role else { return 0 };
     match graph.groups[group.0 as usize].kind {
         StateKind::Positions { span: Span::Window(window) | Span::Chunk(window) } => window,
-        StateKind::Positions { span: Span::Full | Span::All | Span::Mutual } | StateKind::Carried => 0,
+        StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual }
+        | StateKind::Carried => 0,
     }
 }
 

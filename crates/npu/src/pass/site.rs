@@ -164,7 +164,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         }
         AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks: None } => {
             let window = match span {
-                Span::Full => 0,
+                Span::Full | Span::Past => 0,
                 Span::Window(length) => length,
                 Span::Chunk(_) => return no_program("attention by chunks of positions"),
                 Span::All => return no_program("attention to all rows of a sequence"),
