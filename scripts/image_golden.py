@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps, ImageSequence
 
 FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
@@ -146,7 +147,23 @@ def gemma4(image):
     across, down = (places.max(axis=0) + 1).tolist()
     order = np.arange(down * across).reshape(down // 3, 3, across // 3, 3).transpose(0, 2, 1, 3).reshape(-1)
     values = 2 * (values[order].astype(np.float32) - np.float32(0.5))
-    return {"gemma4_rows": {"grid": [down, across], "sha256": hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()}}
+    return {"gemma4_rows": rows_of([down, across], values)} | gemma4_unified(found)
+
+
+def gemma4_unified(found):
+    """The same patches merged as Gemma 4 12B reads them; its processor has no variant that resizes with Pillow."""
+    from transformers.models.gemma4_unified.image_processing_gemma4_unified import patches_merge
+
+    places = torch.tensor(found["image_position_ids"])
+    kept = (places[0, :, 0] >= 0).nonzero()[:, 0]
+    patches, places = torch.tensor(found["pixel_values"])[:, kept], places[:, kept]
+    merged, positions = patches_merge(patches, places, len(kept) // 9)
+    across, down = (positions[0].amax(dim=0) + 1).tolist()
+    return {"gemma4_unified_rows": rows_of([down, across], merged[0].numpy())}
+
+
+def rows_of(grid, values):
+    return {"grid": grid, "sha256": hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()}
 
 
 def tiles(folder):

@@ -151,12 +151,13 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
+    let (mean, std) = if facts.unit_values { (0.0, 1.0) } else { (0.5, 0.5) };
     Preprocess {
         size,
         filter,
         rescale: 1.0 / 255.0,
-        mean: [0.5; 3],
-        std: [0.5; 3],
+        mean: [mean; 3],
+        std: [std; 3],
         patch: facts.patch as u32,
         frames: facts.frames as u32,
         order: match facts.order {
@@ -198,7 +199,7 @@ fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
 }
 
 /// What a file says of a model whose images become as large as its number of rows allows: those of transformers'
-/// `Gemma4ImageProcessor`. The tower normalizes pixels itself. Pictures with more patches than girih takes become smaller.
+/// `Gemma4ImageProcessor`. The tower normalizes pixels itself, which is done here. Pictures with more patches than girih takes become smaller.
 fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
     let cell = facts.projector.cell;
     let mut found = of_size(facts, TargetSize::Fixed { width: 0, height: 0 }, ResizeFilter::Bicubic);

@@ -260,15 +260,49 @@ fn images_of_gemma_4_pass_in_both_precisions() {
     assert_eq!(ended.code, 1, "{}", ended.stdout);
 }
 
-/// Attention both ways in sliding windows only, and standardized rows, are those of larger models.
+/// Patches without a tower, whose rows see each other both ways in sliding windows only.
+#[test]
+fn images_of_gemma_4_12b_pass_in_both_precisions() {
+    let folder = fixture("gemma4_unified");
+    let golden = folder.join("images.safetensors");
+    for against in ["f32", "bf16"] {
+        agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+    }
+    agrees("verify", name(&folder), &golden, &["--backend", "interpreter", "--chunk", "15"], "f32");
+    let diagnosis = compare("diagnose", name(&folder), &golden).done().stdout;
+    for value in ["tower.embed", "tower.rows", "layers.2.out", "every op\n"] {
+        assert!(diagnosis.contains(value), "{diagnosis}");
+    }
+    for (tensor, value) in [
+        ("model.vision_embedder.patch_ln1.bias", "tower.embed"),
+        ("model.vision_embedder.patch_ln2.weight", "tower.embed"),
+        ("model.vision_embedder.pos_embedding", "tower.embed"),
+        ("model.vision_embedder.pos_norm.bias", "tower.rows"),
+        ("model.embed_vision.embedding_projection.weight", "tower.rows"),
+    ] {
+        let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 0, 0.5)]);
+        let other = Folder::of(&folder, &["config.json"]);
+        other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+        let ended = compare("verify", other.name(), &golden).end();
+        assert!(ended.stdout.contains(&format!("{value} is out of bound")), "{tensor}: {}", ended.stdout);
+        assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{tensor}: {}", ended.stdout);
+    }
+    // Rows that see earlier ones only, and rows that see each other in all layers, have other logits.
+    let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let causal = Folder::of(&folder, &["model.safetensors"]);
+    let changed =
+        text.replace(r#""use_bidirectional_attention": "vision""#, r#""use_bidirectional_attention": null"#);
+    std::fs::write(causal.file("config.json"), changed).unwrap();
+    let ended = compare("verify", causal.name(), &golden).end();
+    assert!(ended.stdout.contains("layers.0.out is out of bound"), "{}", ended.stdout);
+}
+
+/// Standardized rows are those of larger models.
 #[test]
 fn towers_of_larger_gemma_4_are_refused_by_name() {
     let folder = fixture("gemma4_vision");
     let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
-    for (from, to, key) in [
-        (r#""use_bidirectional_attention": null"#, r#""use_bidirectional_attention": "vision""#, "attend"),
-        (r#""standardize": false"#, r#""standardize": true"#, "standardizes"),
-    ] {
+    for (from, to, key) in [(r#""standardize": false"#, r#""standardize": true"#, "standardizes")] {
         let other = Folder::of(&folder, &["model.safetensors"]);
         let changed = text.replace(from, to);
         assert_ne!(changed, text);

@@ -175,6 +175,20 @@ fn rows_equal_those_of_gemma_4s_processor() {
     assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{expected}");
 }
 
+/// Whole patches of 48 x 48 pixels, from 0 to 1.
+#[test]
+fn rows_equal_those_of_gemma_4_12bs_processor() {
+    let expected = &golden()["gemma4_unified_rows"];
+    let size = TargetSize::Largest { multiple: 48, max: 70 * 48 * 48 };
+    let (filter, order) = (ResizeFilter::Bicubic, ValueOrder::ByPixel);
+    let (mean, std) = ([0.0; 3], [1.0; 3]);
+    let preparation = Preprocess { size, filter, order, mean, std, ..gemma(0, 48) };
+    let rows = preparation.rows(&picture("rgb.png"), 1).unwrap();
+    assert_eq!(serde_json::json!([rows.down, rows.across]), expected["grid"]);
+    let bytes: Vec<u8> = rows.values.into_iter().flat_map(f32::to_le_bytes).collect();
+    assert_eq!(sha256(&bytes), expected["sha256"].as_str().unwrap(), "{expected}");
+}
+
 /// Pixels beyond the last whole patch are not read, as by a convolution without padding.
 #[test]
 fn the_rest_of_an_image_beside_its_patches_is_cut() {

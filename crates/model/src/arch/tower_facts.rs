@@ -65,6 +65,9 @@ pub struct TowerFacts {
     /// The order of the values of a patch.
     #[serde(rename = "patch_order")]
     pub order: PatchOrder,
+    /// Whether they are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unit_values: bool,
     /// What patches know of their positions.
     pub positions: PatchPositions,
     /// The bounds of linear parts, by their names.

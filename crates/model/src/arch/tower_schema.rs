@@ -45,6 +45,9 @@ pub struct TowerSchema {
     /// The order of the values of a patch.
     #[serde(default)]
     pub values: PatchOrder,
+    /// Whether the values of a patch are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
+    #[serde(default)]
+    pub unit_values: bool,
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
