@@ -9,8 +9,8 @@ use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, RotationTable, activate, adapters, add, attend, clamp, concat, delta_rule, embed, experts,
     gate, gate_heads, gather, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape,
-    rope, route, scale, scale_columns, select_keys, short_conv, softcap, sparsify, splice, ssm_scan, temper,
-    xielu,
+    rope, route, scale, scale_columns, select_keys, shift_columns, short_conv, softcap, sparsify, splice,
+    ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -150,6 +150,7 @@ impl<'a> Binder<'a> {
             AppliedOp::Add { a, b } => add::bind(a, b, y),
             AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
             AppliedOp::ScaleColumns { x, weight } => scale_columns::bind(x, weight, y, width(x)),
+            AppliedOp::ShiftColumns { x, shift } => shift_columns::bind(x, shift, y, width(x)),
             AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),
             AppliedOp::Clamp { low, high, x } => clamp::bind([low, high], x, y),
             AppliedOp::Gather { x } => gather::bind(x, y),

@@ -29,6 +29,7 @@ mod element {
     pub const GATE_HEADS: u32 = 5;
     pub const SCALE_COLUMNS: u32 = 6;
     pub const XIELU: u32 = 7;
+    pub const SHIFT_COLUMNS: u32 = 8;
     pub const CONCAT: u32 = 9;
     pub const GATHER: u32 = 10;
     pub const TEMPER: u32 = 11;
@@ -36,6 +37,7 @@ mod element {
     pub const POOL: u32 = 13;
     pub const SPLICE: u32 = 14;
     pub const PAD: u32 = 15;
+    pub const CLAMP: u32 = 16;
 }
 
 /// The launches of a node.
@@ -332,7 +334,10 @@ impl Lowering<'_> {
                 self.attend(&sizes, q, [latents, latents], None, selected, slots, y)
             }
             AppliedOp::SelectKeys { .. } => Err(Error::new("the GPU has no kernel for select_keys")),
-            AppliedOp::Clamp { .. } => Err(Error::new("the GPU has no kernel for clamp")),
+            AppliedOp::Clamp { low, high, x } => {
+                let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, low.to_bits(), high.to_bits()];
+                self.element(element::CLAMP, &words, [self.value(x)?, none()], y)
+            }
             AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv([x, taps, carried], bias, y),
             AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
                 self.ssm_scan((least, most), [x, dt, b, c, a, d, bias], carried, y)
@@ -377,6 +382,10 @@ impl Lowering<'_> {
             AppliedOp::ScaleColumns { x, weight } => {
                 let words = [self.columns(x) as u32];
                 self.element(element::SCALE_COLUMNS, &words, [self.value(x)?, self.value(weight)?], y)
+            }
+            AppliedOp::ShiftColumns { x, shift } => {
+                let words = [self.columns(x) as u32];
+                self.element(element::SHIFT_COLUMNS, &words, [self.value(x)?, self.value(shift)?], y)
             }
             AppliedOp::Softcap { cap, x } => {
                 let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, cap.to_bits()];

@@ -113,7 +113,6 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
         AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
-        | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }
@@ -177,6 +176,8 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::Add { a: _, b: _ }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::ScaleColumns { x: _, weight: _ }
+        | AppliedOp::ShiftColumns { x: _, shift: _ }
+        | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Gather { x: _ }
         | AppliedOp::Pool { how: _, x: _ } => true,

@@ -385,6 +385,7 @@ impl OneError {
             Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }
             | Op::ScaleColumns
+            | Op::ShiftColumns
             | Op::Rope { .. }
             | Op::Temper { .. }
             | Op::Softcap { .. }

@@ -205,7 +205,8 @@ impl Analysis<'_> {
             Op::Sparsify { deviations } => self.sparsify(node, f64::from(deviations)),
             Op::MixHeads => self.mix_heads(node),
             Op::Softcap { .. } => stores(CAP_STORES),
-            Op::Clamp { .. } => self.clamp(node),
+            Op::Clamp { .. } => self.resized(node, 0.0),
+            Op::ShiftColumns => self.resized(node, result),
             Op::Activate { act } => self.activate(node, square_gain(act)),
             Op::Xielu { .. } => self.activate(node, SQUARE_GAIN),
             // As if the limit cut little of a row.
@@ -306,12 +307,13 @@ impl Analysis<'_> {
         Some(self.of(node.inputs[0])?.iter().map(|error| gain * error + own).collect())
     }
 
-    /// Bounds make no error larger, but a row smaller.
-    fn clamp(&self, node: &Node) -> Option<Vec<f64>> {
+    /// The errors of the operand, which are as large, in a row that is not, and `own` ones: bounds make no error larger, and
+    /// differences with a constant change none.
+    fn resized(&self, node: &Node, own: f64) -> Option<Vec<f64>> {
         let (errors, read, made) =
             (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);
         let rows = errors.iter().zip(read).zip(made);
-        Some(rows.map(|((error, read), made)| ratio(error * read, *made)).collect())
+        Some(rows.map(|((error, read), made)| ratio(error * read, *made) + own).collect())
     }
 
     /// The errors of the first operand, plus those that `own` returns for each row.

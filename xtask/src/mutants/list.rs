@@ -142,6 +142,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(*weight) * 1.0001 *",
             ),
             mutant(
+                "shift_columns",
+                "crates/graph/src/ops/shift_columns.rs",
+                "f64::from(*shift)) as f32",
+                "f64::from(*shift)) as f32 * 1.0001",
+            ),
+            mutant(
                 "scale_columns",
                 "crates/graph/src/ops/scale_columns.rs",
                 "f64::from(*weight)) as f32",
@@ -325,6 +331,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             mutant("match_rms", "crates/cpu/src/ops/match_rms.rs", "mean(like).sqrt()", "mean(like)"),
             mutant("sparsify", "crates/cpu/src/ops/sparsify.rs", "(x - mean) * (x - mean)", "x * x"),
             mutant("mix_heads", "crates/cpu/src/ops/mix_heads.rs", "*y += weight * x", "*y = weight * x"),
+            mutant("shift_columns", "crates/cpu/src/ops/shift_columns.rs", "x - shift", "x + shift"),
             mutant(
                 "scale_columns",
                 "crates/cpu/src/ops/scale_columns.rs",

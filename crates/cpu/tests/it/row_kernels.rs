@@ -6,7 +6,7 @@ use std::f64::consts::TAU;
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
     Activate, Add, ApplyXielu, Clamp, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation,
-    Scale, ScaleColumns, Softcap, Sparsify,
+    Scale, ScaleColumns, ShiftColumns, Softcap, Sparsify,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -18,7 +18,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 15] = [
+const OPS: [OpName; 16] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -29,6 +29,7 @@ const OPS: [OpName; 15] = [
     OpName::Add,
     OpName::Scale,
     OpName::ScaleColumns,
+    OpName::ShiftColumns,
     OpName::MatchRms,
     OpName::Sparsify,
     OpName::MixHeads,
@@ -148,6 +149,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         }
         AppliedOp::ScaleColumns { x: _, weight: _ } => x.chunks(width).for_each(|x| {
             run(x, &mut |x, y| table.run(ScaleColumns { x, weight: &ids[0], y }));
+        }),
+        AppliedOp::ShiftColumns { x: _, shift: _ } => x.chunks(width).for_each(|x| {
+            run(x, &mut |x, y| table.run(ShiftColumns { x, shift: &ids[0], y }));
         }),
         AppliedOp::MatchRms { least, x: _, like: _ } => {
             for (x, like) in x.chunks(width).zip(rows(case, 1).chunks(width)) {

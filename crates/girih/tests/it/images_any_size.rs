@@ -11,8 +11,8 @@ const PLACE: [u32; 3] = [124, 126, 125];
 /// The fixtures: layers of one kind, to whose outputs the tower adds rows; the gated delta rule; a tower without learned
 /// positions; one with windows, which are smaller at the edges of these images; embeddings of layers; and rows that see
 /// each other both ways in sliding windows only.
-const MODELS: [&str; 6] =
-    ["qwen3_vl", "qwen3_5_vision", "qwen2_vl", "qwen2_5_vl", "gemma4_vision", "gemma4_unified"];
+const MODELS: [&str; 7] =
+    ["qwen3_vl", "qwen3_5_vision", "qwen2_vl", "qwen2_5_vl", "gemma4_vision", "gemma4_unified", "gemma4_31b"];
 
 /// An image of this seed; its patches down and across follow from it.
 fn image(name: &str, seed: u64) -> ImagePatches {

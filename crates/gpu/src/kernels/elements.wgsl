@@ -55,6 +55,7 @@ fn result(i: u32) -> f32 {
         case 5u: { return activated(p.act, a[row]) * b[i]; }
         case 6u: { return a[i] * b[column]; }
         case 7u: { return xielu(a[i]); }
+        case 8u: { return a[i] - b[column]; }
         // Two heads, one after the other.
         case 9u: {
             if column < p.other { return a[row * p.other + column]; }
@@ -70,6 +71,11 @@ fn result(i: u32) -> f32 {
             let given = context[context[p.at] + row];
             if given == 0xffffffffu { return a[i]; }
             return b[given * p.width + column];
+        }
+        // Comparisons let NaN pass.
+        case 16u: {
+            if a[i] < p.p0 { return p.p0; }
+            return select(a[i], p.p1, a[i] > p.p1);
         }
         // Rows padded with zeros.
         default: {

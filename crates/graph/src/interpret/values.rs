@@ -15,7 +15,7 @@ use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, clamp, concat, embed, experts, gate, gate_heads, gather,
     layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
-    scale_columns, select_keys, softcap, sparsify, splice, temper, xielu,
+    scale_columns, select_keys, shift_columns, softcap, sparsify, splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -351,6 +351,9 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
             AppliedOp::ScaleColumns { x, weight } => {
                 scale_columns::define(self.rows(x)?, &self.weight(weight)?)
+            }
+            AppliedOp::ShiftColumns { x, shift } => {
+                shift_columns::define(self.rows(x)?, &self.weight(shift)?)
             }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
             AppliedOp::Clamp { low, high, x } => clamp::define(self.rows(x)?, low, high),

@@ -35,6 +35,7 @@ pub(crate) mod route;
 pub(crate) mod scale;
 pub(crate) mod scale_columns;
 pub(crate) mod select_keys;
+pub(crate) mod shift_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod sparsify;
@@ -392,7 +393,7 @@ ops! {
     /// `(q [R, H, D], keys [C, G, D], values [C, G, E], sinks [H]?) → [R, H, E]`, positional:
     /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own sequence. Query
     /// head `h` reads KV head `h / (H / G)`. A row at position `p` attends to the
-    /// positions of its [`Span`], and to all rows of a mutual span that contains
+    /// positions of its [`Span`], and, unless that is [`Span::Past`], to all rows of a mutual span that contains
     /// it. The sink of a head is one more score of its softmax, without a value
     /// (OpenAI 2025, arXiv 2508.10925).
     ///
@@ -511,6 +512,9 @@ ops! {
     /// `(x [R, …, D], weight [D]) → same`: every number times the weight of its column; zeros stay zeros, so that
     /// experts that were not chosen are none.
     ScaleColumns = scale_columns (x: Activations, weight: Vector) Own;
+
+    /// `(x [R, …, D], shift [D]) → same`: every number less that of its column.
+    ShiftColumns = shift_columns (x: Activations, shift: Vector) Own;
 
     /// `(x) → same`: `cap · tanh(x / cap)`.
     Softcap = softcap {

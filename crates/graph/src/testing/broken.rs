@@ -186,6 +186,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::ShortConv
         | Op::Add
         | Op::ScaleColumns
+        | Op::ShiftColumns
         | Op::MixHeads
         | Op::Gather => Vec::new(),
         Op::SsmScan { least, most } => vec![

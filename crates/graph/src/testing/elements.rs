@@ -71,6 +71,19 @@ pub(super) fn scale_columns(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{inner:?}"), y, bounds)
 }
 
+/// One rounding of the difference.
+pub(super) fn shift_columns(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::ShiftColumns, seed, round, Begin::Anywhere);
+    let inner = draft.inner();
+    let columns = inner[inner.len() - 1];
+    let (x, numbers) = draft.elements("x", &inner);
+    let (shift, shifts) = draft.weight("shift", &[columns], DType::F32);
+    let bound = |(x, shift): (&f32, &f32)| round.gamma(1) * f64::from((x - shift).abs()) + TINY;
+    let bounds = numbers.iter().zip(shifts.iter().cycle()).map(bound).collect();
+    let y = draft.builder.same("y", Op::ShiftColumns, &[x, shift]);
+    draft.gathered(format!("{inner:?}"), y, bounds)
+}
+
 /// A quotient, a tanh with an error of three ulp (six roundings), and a product.
 pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Softcap, seed, round, Begin::Anywhere);

@@ -37,6 +37,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Add => elements::add,
         OpName::Scale => elements::scale,
         OpName::ScaleColumns => elements::scale_columns,
+        OpName::ShiftColumns => elements::shift_columns,
         OpName::Softcap => elements::softcap,
         OpName::Clamp => elements::clamp,
         OpName::Gather => rows::gather,

@@ -207,7 +207,10 @@ impl Fill<'_> {
         let width = self.size("tower.projector.width", &schema.width)?;
         let own = self.size("sizes.width", &self.arch.sizes.width)?;
         let scale = schema.scaled.then(|| (own as f32).sqrt());
-        Ok(ProjectorFacts { cells: schema.cells, cell, scale, norm, width })
+        let standardized =
+            schema.standardized_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let standardized = standardized == Some(true);
+        Ok(ProjectorFacts { cells: schema.cells, cell, scale, standardized, norm, width })
     }
 
     /// The tokens that stand for an image. Without ids in the files, the tokenizer has them.

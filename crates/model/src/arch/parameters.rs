@@ -152,7 +152,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 18] {
+    fn of_tower(&self) -> [OfModel<'_>; 19] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -197,6 +197,11 @@ impl Arch {
                 "tower.projector.epsilon",
                 projector.and_then(|projector| projector.epsilon.as_ref()),
                 |facts| Some(FactValue::Number(facts.tower.as_ref()?.projector.norm?.epsilon)),
+            ),
+            (
+                "tower.projector.standardized_if",
+                projector.and_then(|projector| projector.standardized_if.as_ref()),
+                |facts| Some(FactValue::Flag(facts.tower.as_ref()?.projector.standardized)),
             ),
             // The tokenizer of a GGUF has them.
             ("tower.prompt.begin", prompt.and_then(|prompt| prompt.begin.as_ref()), |_| None),

@@ -108,6 +108,9 @@ pub struct ProjectorFacts {
     /// The factor of the mean of a cell, before its norm.
     #[serde(rename = "cell_scale", skip_serializing_if = "Option::is_none")]
     pub scale: Option<f32>,
+    /// Whether the mean of a cell is standardized, before its norm.
+    #[serde(rename = "cell_standardized", skip_serializing_if = "std::ops::Not::not")]
+    pub standardized: bool,
     /// The norm of what a cell becomes, or of each of its patches, if there is one.
     #[serde(rename = "projector_norm", skip_serializing_if = "Option::is_none")]
     pub norm: Option<NormFacts>,

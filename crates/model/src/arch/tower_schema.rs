@@ -175,6 +175,9 @@ pub struct ProjectorSchema {
     /// Whether the mean of a cell is multiplied by the square root of the tower's width, before its norm.
     #[serde(default)]
     pub scaled: bool,
+    /// Whether the mean of a cell is standardized before its norm: less `projector.shift`, times `projector.scale`, column by
+    /// column.
+    pub standardized_if: Option<Field>,
     /// What the norm computes.
     #[serde(default)]
     pub norm: NormKind,

@@ -70,7 +70,16 @@ impl Assembly<'_> {
         let width = self.facts.sizes.width;
         let rows = self.graph.input(InputSpec::PATCHES, &[width], DType::F32);
         let pooled = self.graph.pool("cells", Pooling::Mean, rows);
-        let pooled = self.scaled("cells.scaled", projector.scale, pooled);
+        let mut pooled = self.scaled("cells.scaled", projector.scale, pooled);
+        if projector.standardized {
+            for (name, op, weight) in [
+                ("cells.shifted", Op::ShiftColumns, "projector.shift"),
+                ("cells.standardized", Op::ScaleColumns, "projector.scale"),
+            ] {
+                let weight = self.weight(weight, &[width])?;
+                pooled = self.graph.same(name, op, &[pooled, weight]);
+            }
+        }
         let normed = match projector.norm {
             Some(norm) => self.norm("projector.normed", ["projector.norm.weight", ""], pooled, norm)?,
             None => pooled,

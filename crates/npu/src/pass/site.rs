@@ -219,6 +219,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::ScaleColumns { x: _, weight: _ }
+        | AppliedOp::ShiftColumns { x: _, shift: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Experts {

@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 26] = [
+const ON_THE_HOST: [&str; 27] = [
     "activate",
     "attend_latent",
     "clamp",
@@ -46,6 +46,7 @@ const ON_THE_HOST: [&str; 26] = [
     "route",
     "scale",
     "scale_columns",
+    "shift_columns",
     "select_keys",
     "short_conv",
     "softcap",
