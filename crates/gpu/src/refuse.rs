@@ -110,6 +110,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 
 /// Whether the backend has code for an op. Each arm takes all operands apart, so that neither a new op nor a new
 /// operand compiles until it is answered.
+#[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
         AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }

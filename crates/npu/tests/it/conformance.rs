@@ -46,8 +46,8 @@ const ON_THE_HOST: [&str; 27] = [
     "route",
     "scale",
     "scale_columns",
-    "shift_columns",
     "select_keys",
+    "shift_columns",
     "short_conv",
     "softcap",
     "sparsify",
@@ -97,7 +97,7 @@ fn on_array(op: OpName, seeds: u64) -> Vec<(u64, Case)> {
 
 #[test]
 fn rotations_on_the_array_are_within_the_bounds() {
-    let cases = on_array(OpName::Rope, 8 * SEEDS);
+    let cases = on_array(OpName::Rope, 32 * SEEDS);
     let report = report(|subject| check_cases(subject, cases.iter().cloned()));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert!(cases.len() > 4, "{} cases of rotations", cases.len());
