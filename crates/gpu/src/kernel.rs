@@ -50,6 +50,8 @@ pub(crate) enum GpuKernel {
     Write(DType),
     /// Attention to state of this type.
     Attend(DType),
+    /// The choice of positions, by keys in state of this type.
+    Select(DType),
     /// Joins the chunks of attention.
     Join,
     /// Rotary positions.
@@ -87,6 +89,7 @@ impl GpuKernel {
             GpuKernel::Gemm(..) => "gemm",
             GpuKernel::Write(_) => "write",
             GpuKernel::Attend(_) => "attend",
+            GpuKernel::Select(_) => "select",
             GpuKernel::Join => "join",
             GpuKernel::Rope => "rope",
             GpuKernel::Route => "route",
@@ -109,7 +112,7 @@ impl GpuKernel {
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Rope => &[R, R, W],
             GpuKernel::Experts => &[R, R, R, W, W],
-            GpuKernel::Conv => &[R, R, R, R, W, W],
+            GpuKernel::Conv | GpuKernel::Select(_) => &[R, R, R, R, W, W],
             GpuKernel::Scan => &[R, R, R, R, R, R, R, R, W, W],
             GpuKernel::Delta => &[R, R, R, R, R, R, R, W, W],
         }
@@ -138,8 +141,9 @@ impl GpuKernel {
                     DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
                     _ => include_str!("kernels/attend_floats.wgsl"),
                 };
-                [math, state, numbers(dtype), include_str!("kernels/attend.wgsl"), each].concat()
+                [math, state, &keys(dtype), include_str!("kernels/attend.wgsl"), each].concat()
             }
+            GpuKernel::Select(dtype) => [state, &keys(dtype), include_str!("kernels/select.wgsl")].concat(),
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
             GpuKernel::Route => [math, include_str!("kernels/route.wgsl")].concat(),
@@ -149,6 +153,15 @@ impl GpuKernel {
             GpuKernel::Delta => [math, include_str!("kernels/delta.wgsl")].concat(),
         }
     }
+}
+
+/// Products with keys in state of this type.
+fn keys(dtype: DType) -> String {
+    let each = match dtype {
+        DType::Q8_0 => include_str!("kernels/keys_q8_0.wgsl"),
+        _ => include_str!("kernels/keys_floats.wgsl"),
+    };
+    [numbers(dtype), include_str!("kernels/keys.wgsl"), each].concat()
 }
 
 /// The numbers of a word of state of this type.

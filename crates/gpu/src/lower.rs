@@ -333,7 +333,9 @@ impl Lowering<'_> {
                     GpuAttention { scale, span, softcap: None, value_size: values as usize, is_latent: true };
                 self.attend(&sizes, q, [latents, latents], None, selected, slots, y)
             }
-            AppliedOp::SelectKeys { .. } => Err(Error::new("the GPU has no kernel for select_keys")),
+            AppliedOp::SelectKeys { best, q, weights, keys } => {
+                self.select_keys(best, [q, weights, keys], slots, y)
+            }
             AppliedOp::Clamp { low, high, x } => {
                 let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, low.to_bits(), high.to_bits()];
                 self.element(element::CLAMP, &words, [self.value(x)?, none()], y)
@@ -644,6 +646,39 @@ impl Lowering<'_> {
         let attend = AttendLaunch { chunks, join, span, heads, value_size, room };
         list.push(Instruction::Attend(Box::new(attend)));
         Ok(list)
+    }
+
+    fn select_keys(
+        &self,
+        best: u32,
+        [q, weights, keys]: [ValueId; 3],
+        slots: &[usize],
+        y: ValueId,
+    ) -> Result<Vec<Instruction>> {
+        let held = self.graph.value(keys);
+        let layout = HeldLayout::new(held.dtype, held, true);
+        let words = vec![
+            0,
+            inner(self.graph, q)[0] as u32,
+            layout.size,
+            layout.words(),
+            self.parts.span(Span::Full),
+            self.parts.group(group_of(self.graph, keys).map(|(group, _)| group)),
+            self.stride(y) as u32,
+            best,
+            self.graph.key.context,
+        ];
+        let scores = BufferRef::Slot(slots[0]);
+        let binds = vec![
+            BufferRef::Step,
+            self.value(q)?,
+            self.value(weights)?,
+            self.value(keys)?,
+            scores,
+            self.value(y)?,
+        ];
+        let (kernel, grid) = (GpuKernel::Select(layout.dtype), LaunchGrid::Runs { each: 1 });
+        Ok(vec![Instruction::Launch(GpuLaunch { id: 0, kernel, binds, words, count: Count::Rows, grid })])
     }
 
     fn carried_group(&self, carried: ValueId) -> u32 {

@@ -96,7 +96,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
             }
             limit("heads", columns(0), MOST_HEAD)
         }
-        Op::AttendLatent { .. } => limit("heads", columns(0), MOST_HEAD),
+        Op::AttendLatent { .. } | Op::SelectKeys { .. } => limit("heads", columns(0), MOST_HEAD),
         Op::ShortConv => limit("taps", graph.value(node.inputs[1]).shape.extents()[0], MOST_TAPS),
         Op::SsmScan { .. } => limit("columns of a state", columns(2), MOST_CARRIED),
         Op::DeltaRule { .. } => limit("rows of a state", columns(0), MOST_CARRIED),
@@ -113,8 +113,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
-        AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
-        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
+        AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
@@ -154,6 +153,7 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Write { x: _ }
         | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }
+        | AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
         | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
         | AppliedOp::SsmScan {

@@ -60,6 +60,7 @@ impl HeldLayout {
 pub(crate) fn is_keys(graph: &Graph, id: ValueId) -> bool {
     graph.nodes.iter().any(|node| match node.op {
         Op::Attend { .. } | Op::AttendLatent { .. } => node.inputs.get(1) == Some(&id),
+        Op::SelectKeys { .. } => node.inputs.get(2) == Some(&id),
         _ => false,
     })
 }

@@ -49,6 +49,7 @@ impl TableParts {
         for node in &graph.nodes {
             match node.op {
                 Op::Attend { span, .. } | Op::AttendLatent { span, .. } => added(&mut parts.spans, span),
+                Op::SelectKeys { .. } => added(&mut parts.spans, Span::Full),
                 Op::Temper { beta, every, offset } => {
                     added(&mut parts.temperatures, Temperature { beta, every, offset });
                 }

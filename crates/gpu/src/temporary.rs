@@ -55,6 +55,7 @@ pub(crate) fn temporary(graph: &Graph, node: &Node) -> Vec<u64> {
         AppliedOp::AttendLatent { span, values, q, .. } => {
             vec![partial_words(graph, q, values as usize, span) * 4]
         }
+        AppliedOp::SelectKeys { q, .. } => vec![rows(q) * u64::from(graph.key.context) * 4],
         _ => Vec::new(),
     }
 }

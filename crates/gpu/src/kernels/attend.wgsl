@@ -17,7 +17,6 @@ var<immediate> p: Params;
 
 const LOWEST: f32 = -3.4028235e38;
 
-var<workgroup> query: array<f32, 1024>;
 var<workgroup> weights: array<f32, 256>;
 var<workgroup> tree: array<f32, 256>;
 var<workgroup> parts: array<Numbers, 256>;
@@ -59,23 +58,7 @@ fn main(
     if sees {
         let block = context[table + position / 64u];
         let at = key_word(block, p.kv_heads, kv_head, p.key_words, 0u, position % 64u);
-        var product = 0.0;
-        var w = 0u;
-        // Four loads are under way at once; the sum has one order.
-        let words = (p.size + VALUES - 1u) / VALUES;
-        for (; w + 4u <= words; w += 4u) {
-            let k0 = keys[at + w * 64u];
-            let k1 = keys[at + (w + 1u) * 64u];
-            let k2 = keys[at + (w + 2u) * 64u];
-            let k3 = keys[at + (w + 3u) * 64u];
-            let scale = key_scale(at, w);
-            product = with_key(product, k0, w, scale);
-            product = with_key(product, k1, w + 1u, scale);
-            product = with_key(product, k2, w + 2u, scale);
-            product = with_key(product, k3, w + 3u, scale);
-        }
-        for (; w < words; w += 1u) { product = with_key(product, keys[at + w * 64u], w, key_scale(at, w)); }
-        score = product * p.scale;
+        score = product_with(at) * p.scale;
         if p.has_cap != 0u { score = p.cap * hyperbolic_tangent(quotient(score, p.cap)); }
     }
     tree[local] = score;
