@@ -8,11 +8,14 @@ FIXTURES has the models whose sizes and ids count, and IMAGES the pictures. For 
 tokens. A tokenizer has one token for each character of ASCII, no merges, and the tokens that stand for images.
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageOps
+import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -26,11 +29,14 @@ MODELS = {
     "qwen3_5_vision": QWEN,
     "gemma4_vision": GEMMA,
 }
+VIDEO_SIZE = {"shortest_edge": 512, "longest_edge": 3072}
+VIDEOS = [(["rgb.png", "grey.png", "palette.png"], 2.0), (["rgb.png", "rgb.png", "grey.png", "alpha.png"], 1.5), (["wide.png"] * 2, 30.0)]
+"""The frames of videos, and how many of them there are in a second."""
 CASES = [["rgb.png"], ["wide.png"], ["orientation6.png"], ["grey.png", "wide.png"], ["orientation6.png", "rgb.png"]]
 TEMPLATE = (
     "{%- for message in messages %}{{ 'OPEN' + message.role + '\\n' }}"
     "{%- if message.content is string %}{{ message.content }}{%- else %}{%- for part in message.content %}"
-    "{%- if part.type == 'image' %}{{ 'IMAGE' }}{%- elif part.type == 'text' %}{{ part.text }}{%- endif %}"
+    "{%- if part.type == 'image' %}{{ 'IMAGE' }}{%- elif part.type == 'video' %}{{ 'VIDEO' }}{%- elif part.type == 'text' %}{{ part.text }}{%- endif %}"
     "{%- endfor %}{%- endif %}{{ 'CLOSE\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ 'OPENmodel\\n' }}{%- endif %}"
 )
@@ -67,7 +73,8 @@ def qwen_processor(name, vision, text, template):
     }
     image = Qwen2VLImageProcessorPil(**settings)
     kind = kinds.get(name, Qwen3VLProcessor)
-    videos = Qwen3VLVideoProcessor() if kind is Qwen3VLProcessor else Qwen2VLVideoProcessor()
+    video_settings = settings | {"size": VIDEO_SIZE}
+    videos = Qwen3VLVideoProcessor(**video_settings) if kind is Qwen3VLProcessor else Qwen2VLVideoProcessor()
     return kind(image, text, videos, chat_template=template), settings
 
 
@@ -103,14 +110,40 @@ def case(processor, folder, names):
     return {"images": names, "messages": messages, "tokens": found["input_ids"][0].tolist()}
 
 
+def video_case(processor, folder, names, rate):
+    """A prompt with a video of these frames, its tokens, and the frames' patches."""
+    frames = [Image.open(folder / name).convert("RGB") for name in names]
+    messages = [{"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "What moves?"}]}]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    metadata = {"total_num_frames": len(frames), "fps": rate, "frames_indices": list(range(len(frames)))}
+
+    def processed(frames):
+        # In torch, so that an array of 3 frames is not taken for one with 3 channels first.
+        video = torch.tensor(np.stack([np.asarray(frame) for frame in frames])).permute(0, 3, 1, 2)
+        given = {"videos": [video], "video_metadata": [metadata], "do_sample_frames": False}
+        return processor(text=[text], **given, return_tensors="pt")
+
+    found = processed(frames)
+    _, down, across = found["video_grid_thw"][0].tolist()
+    patch = processor.video_processor.patch_size
+    # Pillow resizes them, as girih does; torchvision rounds otherwise.
+    again = processed([frame.resize((across * patch, down * patch), Image.Resampling.BICUBIC) for frame in frames])
+    assert again["video_grid_thw"].tolist() == found["video_grid_thw"].tolist()
+    values = again["pixel_values_videos"].numpy().astype("<f4")
+    off = np.abs(values - found["pixel_values_videos"].numpy())
+    print(f"{names}: torchvision's pixels differ by {off.mean():.5f} in the mean, {off.max():.3f} at most")
+    case = {"frames": names, "frames_per_second": rate, "messages": messages, "tokens": found["input_ids"][0].tolist()}
+    return case | {"grid": found["video_grid_thw"][0].tolist(), "sha256": hashlib.sha256(values.tobytes()).hexdigest()}
+
+
 def main():
     fixtures, images, folder = map(Path, sys.argv[1:4])
     folder.mkdir(exist_ok=True)
     for name, special in MODELS.items():
         config = json.loads((fixtures / name / "config.json").read_text())
         bare = tokenizer(special)
-        around = ("<|vision_start|><|image_pad|><|vision_end|>", *QWEN[:2]) if special is QWEN else ("<|image|>", *GEMMA[1:3])
-        template = TEMPLATE.replace("IMAGE", around[0]).replace("OPEN", around[1]).replace("CLOSE", around[2])
+        around = ("<|vision_start|><|image_pad|><|vision_end|>", *QWEN[:2], "<|vision_start|><|video_pad|><|vision_end|>") if special is QWEN else ("<|image|>", *GEMMA[1:3], "<|video|>")
+        template = TEMPLATE.replace("IMAGE", around[0]).replace("VIDEO", around[3]).replace("OPEN", around[1]).replace("CLOSE", around[2])
         text = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token=around[2], pad_token=around[2])
         make = qwen_processor if special is QWEN else gemma_processor
         processor, settings = make(name, config["vision_config"], text, template)
@@ -122,6 +155,9 @@ def main():
             },
             "cases": [case(processor, images, names) for names in CASES],
         }
+        if name in ("qwen3_vl", "qwen3_5_vision"):
+            entry["files"]["video_preprocessor_config.json"] = settings | {"size": VIDEO_SIZE}
+            entry["videos"] = [video_case(processor, images, names, rate) for names, rate in VIDEOS]
         (folder / f"{name}.json").write_text(json.dumps(entry, separators=(",", ":")) + "\n")
 
 

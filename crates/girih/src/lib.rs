@@ -96,6 +96,8 @@ mod thinking_budget;
 mod tool_choice;
 pub mod tools;
 mod tower_plan;
+#[cfg(feature = "image")]
+mod video_preparation;
 
 pub use activity::EngineActivity;
 pub use backends::{backend, backends, default_threads};

@@ -214,6 +214,7 @@ impl Fill<'_> {
             row: id(&schema.row)?,
             end: optional(&schema.end)?,
             layer_input: optional(&schema.layer_input)?,
+            video: optional(&schema.video)?,
             mutual: schema.mutual,
             texts: schema.texts.clone(),
         })

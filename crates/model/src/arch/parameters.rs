@@ -151,7 +151,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 16] {
+    fn of_tower(&self) -> [OfModel<'_>; 17] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -198,6 +198,7 @@ impl Arch {
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
             ("tower.bounds.if", tower.and_then(|tower| Some(&tower.bounds.as_ref()?.are_there)), |_| None),
             ("tower.prompt.layer_input", prompt.and_then(|prompt| prompt.layer_input.as_ref()), |_| None),
+            ("tower.prompt.video", prompt.and_then(|prompt| prompt.video.as_ref()), |_| None),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),
         ]
     }
