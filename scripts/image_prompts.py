@@ -129,11 +129,13 @@ def video_case(processor, folder, names, rate):
     # Pillow resizes them, as girih does; torchvision rounds otherwise.
     again = processed([frame.resize((across * patch, down * patch), Image.Resampling.BICUBIC) for frame in frames])
     assert again["video_grid_thw"].tolist() == found["video_grid_thw"].tolist()
-    values = again["pixel_values_videos"].numpy().astype("<f4")
+    values = again["pixel_values_videos"].numpy()
+    # The samples: torchvision's normalization rounds otherwise in the last bit.
+    samples = np.rint((values + 1) * 127.5).astype(np.uint8)
     off = np.abs(values - found["pixel_values_videos"].numpy())
     print(f"{names}: torchvision's pixels differ by {off.mean():.5f} in the mean, {off.max():.3f} at most")
     case = {"frames": names, "frames_per_second": rate, "messages": messages, "tokens": found["input_ids"][0].tolist()}
-    return case | {"grid": found["video_grid_thw"][0].tolist(), "sha256": hashlib.sha256(values.tobytes()).hexdigest()}
+    return case | {"grid": found["video_grid_thw"][0].tolist(), "sha256": hashlib.sha256(samples.tobytes()).hexdigest()}
 
 
 def main():

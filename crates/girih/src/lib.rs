@@ -151,3 +151,5 @@ pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
 pub use tower_plan::{IMAGES_KEPT, TowerPlan};
+#[cfg(feature = "image")]
+pub use video_preparation::MAX_FRAMES;

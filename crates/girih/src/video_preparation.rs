@@ -27,8 +27,8 @@ const OF_SAMPLING: [&str; 8] = [
     "video_processor_type",
 ];
 
-/// The maximum number of frames, as transformers' `Qwen3VLVideoProcessor` samples.
-const MAX_FRAMES: usize = 768;
+/// The maximum number of frames of a video, as transformers' `Qwen3VLVideoProcessor` samples.
+pub const MAX_FRAMES: usize = 768;
 
 /// The maximum number of pixels of all frames, those of the published models of Qwen3-VL.
 const MAX_PIXELS: u64 = 25_165_824;
@@ -52,10 +52,7 @@ impl Model {
     /// When the model reads no videos, its files do not say how they are prepared, or the frames are too few, too many or of
     /// several sizes.
     pub fn video_patches(&self, frames: &[Picture], frames_per_second: f64) -> Result<ImagePatches> {
-        let facts = &self.tower_files()?.tower;
-        if facts.image_tokens.texts.video.is_none() {
-            return Err(refused("girih reads no videos of this model: give frames as images"));
-        }
+        let facts = self.video_facts()?;
         if !(frames_per_second.is_finite() && frames_per_second > 0.0) {
             return Err(refused(format!(
                 "a video has {frames_per_second} frames per second; a number above 0 is needed"
@@ -71,6 +68,28 @@ impl Model {
         let grid = ImageGrid { down: rows.down as usize, across: rows.across as usize };
         let seconds = group_seconds(frames.len(), facts.frames, frames_per_second);
         Ok(ImagePatches::video(rows.values, grid, seconds)?.with_note(note))
+    }
+
+    /// Checks that the model reads videos.
+    ///
+    /// ```no_run
+    /// girih::Model::open("models/Qwen3-VL-2B-Instruct")?.check_videos()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check_videos(&self) -> Result<()> {
+        self.video_facts().map(drop)
+    }
+
+    /// The facts of a tower that reads videos.
+    fn video_facts(&self) -> Result<&TowerFacts> {
+        let facts = &self.tower_files()?.tower;
+        match facts.image_tokens.texts.video {
+            Some(_) => Ok(facts),
+            None => Err(refused("girih reads no videos of this model: give frames as images")),
+        }
     }
 }
 

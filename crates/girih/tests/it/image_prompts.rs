@@ -20,8 +20,9 @@ fn tests() -> PathBuf {
 }
 
 /// The fixture beside the files of a golden: tokenizer, template and settings of images.
-fn with_files(name: &str, golden: &Value) -> Folder {
-    let folder = Folder(std::env::temp_dir().join(format!("girih-prompts-{name}-{}", std::process::id())));
+fn with_files(name: &str, test: &str, golden: &Value) -> Folder {
+    let folder =
+        Folder(std::env::temp_dir().join(format!("girih-prompts-{test}-{name}-{}", std::process::id())));
     std::fs::create_dir_all(&folder.0).unwrap();
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(tests().join("fixtures").join(name).join(file), folder.0.join(file)).unwrap();
@@ -59,11 +60,11 @@ fn tokens(model: &Model, case: &Value) -> girih::Result<Vec<u32>> {
     model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)
 }
 
-/// The golden of this model, and the model with its files.
-fn opened(name: &str) -> girih::Result<(Value, Folder, Model)> {
+/// The golden of this model, and the model with its files, for a test of this name.
+fn opened(name: &str, test: &str) -> girih::Result<(Value, Folder, Model)> {
     let golden = std::fs::read(tests().join(format!("images/prompts/{name}.json"))).unwrap();
     let golden: Value = serde_json::from_slice(&golden).unwrap();
-    let folder = with_files(name, &golden);
+    let folder = with_files(name, test, &golden);
     let model = Model::open(folder.0.to_str().expect("paths of tests are valid"))?;
     Ok((golden, folder, model))
 }
@@ -82,13 +83,14 @@ fn check_tokens(model: &Model, cases: &Value) -> girih::Result<()> {
 #[test]
 fn prompts_with_videos_have_the_tokens_and_pixels_of_transformers() -> girih::Result<()> {
     for name in ["qwen3_vl", "qwen3_5_vision"] {
-        let (golden, _folder, model) = opened(name)?;
+        let (golden, _folder, model) = opened(name, "videos")?;
         check_tokens(&model, &golden["videos"])?;
         for case in golden["videos"].as_array().unwrap() {
             let found = video(&model, case)?;
             let grid = found.grid().unwrap();
             assert_eq!(serde_json::json!([found.images(), grid.down, grid.across]), case["grid"]);
-            let bytes = found.values().iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+            let bytes: Vec<u8> =
+                found.values().iter().map(|value| ((value + 1.0) * 127.5).round() as u8).collect();
             let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(digest, case["sha256"], "{name}: {}", case["frames"]);
         }
@@ -117,7 +119,7 @@ fn prompts_with_videos_have_the_tokens_and_pixels_of_transformers() -> girih::Re
 #[test]
 fn models_whose_videos_are_not_read_refuse_them() -> girih::Result<()> {
     for name in ["qwen2_vl", "qwen2_5_vl", "gemma4_vision"] {
-        let (_, _folder, model) = opened(name)?;
+        let (_, _folder, model) = opened(name, "refused")?;
         let error =
             model.video_patches(&pictures(&serde_json::json!(["rgb.png", "rgb.png"]))?, 2.0).unwrap_err();
         assert!(error.to_string().contains("girih reads no videos of this model"), "{name}: {error}");
@@ -128,7 +130,7 @@ fn models_whose_videos_are_not_read_refuse_them() -> girih::Result<()> {
 #[test]
 fn prompts_with_images_have_the_tokens_of_transformers() -> girih::Result<()> {
     for name in ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vision", "gemma4_vision"] {
-        let (golden, _folder, model) = opened(name)?;
+        let (golden, _folder, model) = opened(name, "images")?;
         check_tokens(&model, &golden["cases"])?;
         let mut more = golden["cases"][0].clone();
         more["images"] = serde_json::json!(["rgb.png", "rgb.png"]);
