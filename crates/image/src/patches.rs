@@ -189,7 +189,7 @@ impl Preprocess {
     /// # Errors
     /// If the patches are not whole cells, or the size is too large.
     pub fn rows(&self, picture: &Picture, cell: u32) -> Result<PatchRows> {
-        self.rows_of_frames(&[picture], cell)
+        self.rows_of_group(&[picture], cell)
     }
 
     /// The patches of successive frames, of which each patch has [`Preprocess::frames`]: those of a group of frames after those
@@ -234,6 +234,8 @@ impl Preprocess {
         let resized: Vec<Picture> =
             frames.iter().map(|frame| resize(frame, width, height, self.filter)).collect::<Result<_>>()?;
         let frame = |index: usize| resized[index.min(resized.len() - 1)].rgb();
+        let lines =
+            || (0..self.frames as usize).flat_map(|index| (0..self.patch as usize).map(move |y| (index, y)));
         let normalized = [0, 1, 2].map(|channel| self.normalized(channel));
         let (patch, cell) = (self.patch as usize, cell as usize);
         let corners = (0..down as usize / cell)
@@ -245,9 +247,7 @@ impl Preprocess {
         for (line, column) in places {
             let first = 3 * (line * patch * width as usize + column * patch);
             if self.order == ValueOrder::ByPixel {
-                for (index, y) in
-                    (0..self.frames as usize).flat_map(|index| (0..patch).map(move |y| (index, y)))
-                {
+                for (index, y) in lines() {
                     let pixels = frame(index)[first + 3 * y * width as usize..][..3 * patch].chunks_exact(3);
                     let samples = pixels.flat_map(|pixel| pixel.iter().zip(&normalized));
                     values.extend(samples.map(|(sample, normalized)| normalized[usize::from(*sample)]));
@@ -255,9 +255,7 @@ impl Preprocess {
                 continue;
             }
             for (channel, normalized) in normalized.iter().enumerate() {
-                for (index, y) in
-                    (0..self.frames as usize).flat_map(|index| (0..patch).map(move |y| (index, y)))
-                {
+                for (index, y) in lines() {
                     let pixels = &frame(index)[first + 3 * y * width as usize..][..3 * patch];
                     let samples = pixels.iter().skip(channel).step_by(3);
                     values.extend(samples.map(|sample| normalized[usize::from(*sample)]));
