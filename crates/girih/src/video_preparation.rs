@@ -28,6 +28,10 @@ const OF_SAMPLING: [&str; 8] = [
 ];
 
 /// The maximum number of frames of a video, as transformers' `Qwen3VLVideoProcessor` samples.
+///
+/// ```
+/// assert_eq!(girih::MAX_FRAMES, 768);
+/// ```
 pub const MAX_FRAMES: usize = 768;
 
 /// The maximum number of pixels of all frames, those of the published models of Qwen3-VL.
