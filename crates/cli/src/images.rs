@@ -1,8 +1,8 @@
 //! Images that the user names, and the plan of a model that reads them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use girih::{DecodeLimits, ImagePatches, Model, Picture, Plan, RunOptions};
+use girih::{DecodeLimits, ImagePatches, MAX_FRAMES, Model, Picture, Plan, RunOptions};
 use girih_file::{ContainerKind, projector_files};
 
 use crate::error::{Error, Result};
@@ -16,6 +16,15 @@ use crate::progress::Show;
 pub fn patches(model: &Model, path: &Path, show: Show) -> Result<ImagePatches> {
     // A model without a tower says so before the file is read.
     model.image_format()?;
+    let patches = model.image_patches(&picture(path, show)?)?;
+    if let Some(note) = patches.note() {
+        show.note(format!("{}: {note}", path.display()));
+    }
+    Ok(patches)
+}
+
+/// The picture in a file.
+fn picture(path: &Path, show: Show) -> Result<Picture> {
     let limits = DecodeLimits::default();
     let bytes = image_bytes(path, limits.bytes as u64)?;
     let named = |error: girih::Error| Error::call(format!("{}: {error}", path.display()));
@@ -23,9 +32,34 @@ pub fn patches(model: &Model, path: &Path, show: Show) -> Result<ImagePatches> {
     if let Some(note) = picture.note() {
         show.note(format!("{}: {note}", path.display()));
     }
-    let patches = model.image_patches(&picture)?;
+    Ok(picture)
+}
+
+/// The patches of a video, whose frames are the files of a folder in the order of their names, `fps` in a second.
+///
+/// # Errors
+/// When the folder or a file cannot be read, a file is no image, there are too many, or the model reads no videos.
+pub fn video(model: &Model, folder: &Path, fps: f64, show: Show) -> Result<ImagePatches> {
+    // A model that reads no videos says so before files are read.
+    model.check_videos()?;
+    let named = |error: std::io::Error| Error::call(format!("{}: {error}", folder.display()));
+    let entries = std::fs::read_dir(folder).map_err(named)?.take(MAX_FRAMES + 1);
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()
+        .map_err(named)?;
+    if files.len() > MAX_FRAMES {
+        let sentence = format!(
+            "{}: has more than {MAX_FRAMES} files; a video has at most as many frames",
+            folder.display()
+        );
+        return Err(Error::call(sentence));
+    }
+    files.sort();
+    let frames: Vec<Picture> = files.iter().map(|path| picture(path, show)).collect::<Result<_>>()?;
+    let patches = model.video_patches(&frames, fps)?;
     if let Some(note) = patches.note() {
-        show.note(format!("{}: {note}", path.display()));
+        show.note(format!("{}: {note}", folder.display()));
     }
     Ok(patches)
 }

@@ -57,12 +57,13 @@ impl TokenizedPrompt {
     }
 }
 
-/// A message of the user as chat templates take it: a text after the places of `images` images.
-pub fn user_message(text: &str, images: usize) -> Value {
-    if images == 0 {
+/// A message of the user as chat templates take it: a text after the places of these images and videos.
+pub fn user_message(text: &str, images: &[ImagePatches]) -> Value {
+    if images.is_empty() {
         return json!({"role": "user", "content": text});
     }
-    let places = std::iter::repeat_n(json!({"type": "image"}), images);
+    let kind = |image: &ImagePatches| if image.seconds().is_some() { "video" } else { "image" };
+    let places = images.iter().map(|image| json!({"type": kind(image)}));
     let parts: Vec<Value> = places.chain([json!({"type": "text", "text": text})]).collect();
     json!({"role": "user", "content": parts})
 }

@@ -111,12 +111,14 @@ pub struct ImagePatches {
 }
 
 /// The images of a picture beside the whole of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum ImageParts {
     /// The rows and columns of tiles before it.
     Tiles([u32; 2]),
     /// The number of crops behind it.
     Crops(u32),
+    /// The times of the groups of frames of a video, in seconds.
+    Video(Arc<[f64]>),
 }
 
 impl fmt::Debug for ImagePatches {
@@ -184,10 +186,51 @@ impl ImagePatches {
         ImagePatches::of_parts(values.into(), ImageParts::Crops(crops))
     }
 
+    /// A video: the patches of groups of frames, each of which is read as an image with this grid, and the time of each in
+    /// seconds. All have as many values.
+    ///
+    /// ```
+    /// use girih::{ImageGrid, ImagePatches};
+    ///
+    /// let grid = ImageGrid { down: 1, across: 1 };
+    /// let video = ImagePatches::video(vec![0.0, 1.0], grid, [0.25, 1.25])?;
+    /// assert_eq!((video.images(), video.seconds()), (2, Some(&[0.25, 1.25][..])));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the values cannot be shared evenly, or a time is no finite number from 0 on.
+    pub fn video(
+        values: impl Into<Arc<[f32]>>,
+        grid: ImageGrid,
+        seconds: impl Into<Arc<[f64]>>,
+    ) -> Result<ImagePatches> {
+        let seconds = seconds.into();
+        if seconds.is_empty() {
+            let sentence = "a video has no times of frames; give one for each group of frames";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        if let Some(wrong) = seconds.iter().find(|time| !time.is_finite() || **time < 0.0) {
+            let sentence =
+                format!("a frame of a video has the time {wrong}; a number of seconds from 0 on is needed");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let found = ImagePatches::of_parts(values.into(), ImageParts::Video(seconds))?;
+        let size = found.values.len() / found.images();
+        let digests = found.values.chunks_exact(size).map(|values| {
+            let mut of_video = Sha256::new();
+            of_video.update(b"video");
+            of_video.update(digest(values, Some(grid)));
+            of_video.finalize().into()
+        });
+        Ok(ImagePatches { digests: digests.collect(), grid: Some(grid), ..found })
+    }
+
     fn of_parts(values: Arc<[f32]>, parts: ImageParts) -> Result<ImagePatches> {
-        let beside = match parts {
-            ImageParts::Tiles([rows, columns]) => u64::from(rows) * u64::from(columns),
-            ImageParts::Crops(crops) => u64::from(crops),
+        let beside = match &parts {
+            ImageParts::Tiles([rows, columns]) => u64::from(*rows) * u64::from(*columns),
+            ImageParts::Crops(crops) => u64::from(*crops),
+            ImageParts::Video(seconds) => (seconds.len() as u64).saturating_sub(1),
         };
         let size = values.len() / usize::try_from(beside + 1).unwrap_or(usize::MAX);
         if size == 0 || size as u64 * (beside + 1) != values.len() as u64 {
@@ -225,7 +268,7 @@ impl ImagePatches {
     pub fn tiles(&self) -> [u32; 2] {
         match self.parts {
             ImageParts::Tiles(tiles) => tiles,
-            ImageParts::Crops(_) => [0, 0],
+            ImageParts::Crops(_) | ImageParts::Video(_) => [0, 0],
         }
     }
 
@@ -236,8 +279,20 @@ impl ImagePatches {
     /// ```
     pub fn crops(&self) -> u32 {
         match self.parts {
-            ImageParts::Tiles(_) => 0,
+            ImageParts::Tiles(_) | ImageParts::Video(_) => 0,
             ImageParts::Crops(crops) => crops,
+        }
+    }
+
+    /// The times of the groups of frames in seconds, if this is a video.
+    ///
+    /// ```
+    /// assert_eq!(girih::ImagePatches::new(vec![0.5]).seconds(), None);
+    /// ```
+    pub fn seconds(&self) -> Option<&[f64]> {
+        match &self.parts {
+            ImageParts::Tiles(_) | ImageParts::Crops(_) => None,
+            ImageParts::Video(seconds) => Some(seconds),
         }
     }
 
@@ -317,9 +372,10 @@ impl ImagePatches {
         if let [only] = *self.digests {
             return only;
         }
-        let (kind, counts) = match self.parts {
-            ImageParts::Tiles(counts) => (0, counts),
-            ImageParts::Crops(count) => (1, [count, 1]),
+        let (kind, counts) = match &self.parts {
+            ImageParts::Tiles(counts) => (0, *counts),
+            ImageParts::Crops(count) => (1, [*count, 1]),
+            ImageParts::Video(seconds) => (2, [seconds.len() as u32, 1]),
         };
         let mut digest = Sha256::new();
         self.digests.iter().for_each(|of_image| digest.update(of_image));

@@ -118,18 +118,27 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
 
 /// What the model's files say, and the name of the file; `None` if there is none.
 fn config(model: &Model) -> Result<Option<(&'static str, Map<String, Value>)>> {
+    config_of(model, FILES, PART)
+}
+
+/// What the first of two files says, or a part of the second one, and the name of the file; `None` if there is none.
+pub(crate) fn config_of(
+    model: &Model,
+    names: [&'static str; 2],
+    part: &str,
+) -> Result<Option<(&'static str, Map<String, Value>)>> {
     let files = model.files();
-    for file in FILES {
+    for file in names {
         let max = ModelLimits::DEFAULT.file.json_bytes;
         let Some(bytes) = read_companion(files.folder(), file, max)? else { continue };
         let read: std::result::Result<Map<String, Value>, _> = serde_json::from_slice(&bytes);
         let mut config =
             read.map_err(|error| Error::new(format!("is not a JSON object: {}", shorten(error))).of(file))?;
-        if file == FILES[0] {
+        if file == names[0] {
             return Ok(Some((file, config)));
         }
-        if let Some(Value::Object(part)) = config.remove(PART) {
-            return Ok(Some((file, part)));
+        if let Some(Value::Object(found)) = config.remove(part) {
+            return Ok(Some((file, found)));
         }
     }
     Ok(None)
@@ -238,7 +247,7 @@ fn unsupported(key: &str, value: &Value) -> Error {
 }
 
 /// What a file says.
-fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
+pub(crate) fn preprocess(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
     let PicturePreparation { image: mut found, stated, mut parts } = match facts.image {
         Some(side) => usual(facts, side),
         None => any_size(facts, config)?,

@@ -1,9 +1,11 @@
 //! Images in prompts: the tokens that stand for them, and their rows.
 
+use std::ops::Range;
+
 use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::schema::ImageTexts;
+use girih_model::arch::schema::{ImageTexts, VideoTexts};
 use girih_model::arch::{ImageGrid, TowerFacts};
 use girih_words::{TextOrigin, TextSpan};
 
@@ -46,11 +48,19 @@ impl ImageRows {
         let grids =
             images.iter().map(|image| image.grid_for(&tower.facts)).collect::<Result<Vec<ImageGrid>>>()?;
         let images = images.iter().zip(grids);
-        let images: Vec<([u8; 32], ImageGrid)> =
-            images.flat_map(|(image, grid)| image.each().map(move |(_, content)| (content, grid))).collect();
-        let sizes: Vec<u32> = images.iter().map(|(_, grid)| tower.facts.rows(*grid) as u32).collect();
+        let images = images.flat_map(|(image, grid)| {
+            let is_video = image.seconds().is_some();
+            image.each().map(move |(_, content)| (content, grid, is_video))
+        });
+        let images: Vec<([u8; 32], ImageGrid, bool)> = images.collect();
+        let size = |(_, grid, is_video): &(_, _, bool)| PlaceSize {
+            rows: tower.facts.rows(*grid) as u32,
+            is_video: *is_video,
+        };
+        let sizes: Vec<PlaceSize> = images.iter().map(size).collect();
         let mut rows = ImageRows::default();
-        for ((content, grid), place) in images.into_iter().zip(places(tower.row, &sizes, tokens)?) {
+        let places = places([Some(tower.row), tower.video], &sizes, tokens)?;
+        for ((content, grid, _), place) in images.into_iter().zip(places) {
             let (first, count) = (place.start, place.end - place.start);
             let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
             let token = tower.facts.image_tokens.layer_input;
@@ -65,30 +75,48 @@ impl ImageRows {
     }
 }
 
-/// The places for images with these numbers of rows in a prompt: runs of the token that stands for a row.
-fn places(row: u32, sizes: &[u32], tokens: &[u32]) -> Result<Vec<Range32>> {
-    let mut places: Vec<Range32> = Vec::new();
+/// What a place of a prompt has to have for an image, or a group of frames of a video.
+struct PlaceSize {
+    rows: u32,
+    is_video: bool,
+}
+
+/// The places for these images in a prompt: runs of the token that stands for a row of an image, or of the one for a video.
+fn places([image, video]: [Option<u32>; 2], sizes: &[PlaceSize], tokens: &[u32]) -> Result<Vec<Range32>> {
+    let mut places: Vec<(Range32, bool)> = Vec::new();
     // A place for each image, and as many as there are without an image.
-    let size = |index: usize| sizes.get(index).or(sizes.last()).copied().unwrap_or(u32::MAX);
-    for (position, _) in (0..).zip(tokens).filter(|(_, token)| **token == row) {
-        let last = places.len().saturating_sub(1);
+    let size = |index: usize| sizes.get(index).or(sizes.last()).map_or(u32::MAX, |size| size.rows);
+    let is_row = |token: &u32| Some(*token) == image || Some(*token) == video;
+    for (position, token) in (0..).zip(tokens).filter(|(_, token)| is_row(token)) {
+        let (last, is_video) = (places.len().saturating_sub(1), Some(*token) == video);
         match places.last_mut() {
-            Some(place) if place.end == position && place.end - place.start < size(last) => place.end += 1,
-            _ => places.push(Range32 { start: position, end: position + 1 }),
+            Some((place, kind))
+                if place.end == position && *kind == is_video && place.end - place.start < size(last) =>
+            {
+                place.end += 1;
+            }
+            _ => places.push((Range32 { start: position, end: position + 1 }, is_video)),
         }
     }
     if places.len() != sizes.len() {
         return Err(other_count(places.len(), sizes.len()));
     }
-    match places.iter().zip(sizes).find(|(place, rows)| place.end - place.start != **rows) {
-        None => Ok(places),
-        Some((place, rows)) => {
-            let (have, start) = (place.end - place.start, place.start);
-            let sentence =
-                format!("the prompt has {have} image tokens at position {start}; the image there has {rows}");
-            Err(Error::with_kind(ErrorKind::Refused, sentence))
+    let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
+    for ((place, is_video), size) in places.iter().zip(sizes) {
+        let (have, start, rows) = (place.end - place.start, place.start, size.rows);
+        if *is_video != size.is_video {
+            let [need, given] = if *is_video { ["a video", "an image"] } else { ["an image", "a video"] };
+            return refused(format!(
+                "the prompt has the place of {need} at position {start}, but {given} was given for it"
+            ));
+        }
+        if have != rows {
+            return refused(format!(
+                "the prompt has {have} image tokens at position {start}; the image there has {rows}"
+            ));
         }
     }
+    Ok(places.into_iter().map(|(place, _)| place).collect())
 }
 
 /// The spans of a prompt with the tokens of each of these images in place of what the template wrote for it. What a user
@@ -104,20 +132,31 @@ pub(crate) fn expanded(
 ) -> Result<Vec<TextSpan>> {
     let texts = &facts.image_tokens.texts;
     let of_template = |span: &&TextSpan| span.origin == TextOrigin::Template;
-    let places: usize =
-        spans.iter().filter(of_template).map(|span| span.text.matches(&texts.of_template).count()).sum();
-    if places != images.len() {
-        return Err(other_count(places, images.len()));
+    let kinds: Vec<bool> = spans
+        .iter()
+        .filter(of_template)
+        .flat_map(|span| written(texts, &span.text))
+        .map(|(_, is_video)| is_video)
+        .collect();
+    if kinds.len() != images.len() {
+        return Err(other_count(kinds.len(), images.len()));
+    }
+    if let Some(at) =
+        kinds.iter().zip(images).position(|(is_video, image)| *is_video != image.seconds().is_some())
+    {
+        let [need, given] = if kinds[at] { ["a video", "an image"] } else { ["an image", "a video"] };
+        let sentence =
+            format!("place {} of the prompt is that of {need}, but {given} was given for it", at + 1);
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let rows =
         images.iter().map(|image| Ok(facts.rows(image.grid_for(facts)?))).collect::<Result<Vec<usize>>>()?;
-    let around = texts.before.len() + texts.after.len();
-    let bytes =
-        rows.iter().zip(images).map(|(rows, image)| (around + texts.row.len() * rows) * image.images());
+    let bytes = rows.iter().zip(images).map(|(rows, image)| text_bytes(texts, *rows, image));
     let bytes = bytes.fold(0, usize::saturating_add);
     if bytes > MAX_TEXT_BYTES {
         let sentence = format!(
-            "the {places} images would take {bytes} bytes of text; the maximum is {MAX_TEXT_BYTES}: send fewer"
+            "the {} images would take {bytes} bytes of text; the maximum is {MAX_TEXT_BYTES}: send fewer",
+            images.len()
         );
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
@@ -125,20 +164,56 @@ pub(crate) fn expanded(
     let mut expand = |span: TextSpan| match span.origin {
         TextOrigin::User => span,
         TextOrigin::Template => {
-            let mut parts = span.text.split(&texts.of_template);
-            let mut text = parts.next().unwrap_or_default().to_owned();
-            for (part, (rows, image)) in parts.zip(&mut rows) {
+            let (mut text, mut end) = (String::new(), 0);
+            for ((place, _), (rows, image)) in written(texts, &span.text).into_iter().zip(&mut rows) {
+                text += &span.text[end..place.start];
                 text += &picture_text(texts, rows, image);
-                text += part;
+                end = place.end;
             }
+            text += &span.text[end..];
             TextSpan { text, ..span }
         }
     };
     Ok(spans.into_iter().map(&mut expand).collect())
 }
 
+/// The places in a template's text that stand for images and videos, in order, and which of them are of videos.
+fn written(texts: &ImageTexts, text: &str) -> Vec<(Range<usize>, bool)> {
+    let found = |of_template: &str, is_video: bool| -> Vec<(Range<usize>, bool)> {
+        text.match_indices(of_template).map(|(at, found)| (at..at + found.len(), is_video)).collect()
+    };
+    let videos = texts.video.as_ref().map(|video| found(&video.of_template, true));
+    let mut places = [found(&texts.of_template, false), videos.unwrap_or_default()].concat();
+    places.sort_by_key(|(place, _)| place.start);
+    places
+}
+
+/// The most bytes that stand for a picture or a video, each of whose images becomes `rows` rows; those around tiles and crops
+/// are not counted.
+fn text_bytes(texts: &ImageTexts, rows: usize, image: &ImagePatches) -> usize {
+    let [before, row, after] = match texts.video.as_ref().filter(|_| image.seconds().is_some()) {
+        Some(video) => [&video.before, &video.row, &video.after],
+        None => [&texts.before, &texts.row, &texts.after],
+    };
+    (before.len() + after.len() + row.len() * rows).saturating_mul(image.images())
+}
+
+/// What stands for a video whose groups of frames, at these times, become `rows` rows each.
+fn video_text(texts: &VideoTexts, rows: usize, seconds: &[f64]) -> String {
+    let of_group = texts.row.repeat(rows);
+    let group = |seconds: &f64| {
+        [&texts.before.replace("{seconds}", &format!("{seconds:.1}")), &of_group, &texts.after]
+            .map(String::as_str)
+            .concat()
+    };
+    seconds.iter().map(group).collect()
+}
+
 /// What stands for a picture, each of whose images becomes `rows` rows.
 fn picture_text(texts: &ImageTexts, rows: usize, image: &ImagePatches) -> String {
+    if let (Some(video), Some(seconds)) = (&texts.video, image.seconds()) {
+        return video_text(video, rows, seconds);
+    }
     let of_image = texts.row.repeat(rows);
     let whole = [&texts.before, &of_image, &texts.after].map(String::as_str).concat();
     if let Some(crops) = texts.crops.as_ref().filter(|_| image.crops() > 0) {

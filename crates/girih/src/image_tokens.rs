@@ -45,3 +45,24 @@ pub(crate) fn row_token(model: &Model, facts: &TowerFacts) -> Result<u32> {
     }
     special(&texts.row)
 }
+
+/// The token that stands for a row of a video, if the model has one: its files state it, or the tokenizer knows it as a special
+/// one.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::Refused`] when the tokenizer has another token than the files state.
+pub(crate) fn video_token(model: &Model, facts: &TowerFacts) -> Result<Option<u32>> {
+    let ImageTokens { video, texts, .. } = &facts.image_tokens;
+    let (Some(texts), Ok(text)) = (&texts.video, model.text_processor()) else { return Ok(*video) };
+    let found = text.tokenizer.id(&texts.row).filter(|id| text.tokenizer.is_special(*id));
+    match (found, video) {
+        (Some(found), Some(stated)) if found != *stated => {
+            let sentence = format!(
+                "the model's files state the token {stated} for '{}', but the tokenizer has {found} for it",
+                texts.row
+            );
+            Err(Error::with_kind(ErrorKind::Refused, sentence))
+        }
+        (found, stated) => Ok(found.or(*stated)),
+    }
+}

@@ -10,7 +10,7 @@ use girih_model::arch::{ImageGrid, TowerFacts};
 use girih_model::{ImageInputs, TowerFiles};
 
 use crate::image::ImagePatches;
-use crate::image_tokens::row_token;
+use crate::image_tokens::{row_token, video_token};
 use crate::model::Model;
 use crate::progress::ProgressCallback;
 use crate::tower_plan::{TowerPlan, images_kept, kept_rows};
@@ -21,6 +21,8 @@ pub(crate) struct ImageTower {
     pub facts: TowerFacts,
     /// The token that stands for a row of an image.
     pub row: u32,
+    /// That for a row of a video.
+    pub video: Option<u32>,
     files: Arc<TowerFiles>,
     callback: ProgressCallback,
     state: Mutex<TowerState>,
@@ -70,11 +72,11 @@ impl ImageTower {
     /// When the tokenizer has no tokens for images.
     pub fn new(model: &Model, plan: TowerPlan, callback: ProgressCallback) -> Result<ImageTower> {
         let (facts, files) = (plan.facts().clone(), Arc::clone(plan.shared_files()));
-        let row = row_token(model, &facts)?;
+        let (row, video) = (row_token(model, &facts)?, video_token(model, &facts)?);
         let (max_images, max_rows) = (images_kept(&facts), kept_rows(&facts));
         let kept = KeptRows { images: Vec::new(), max_images, max_rows };
         let state = TowerState { stage: TowerStage::Planned(plan), kept };
-        Ok(ImageTower { facts, row, files, callback, state: Mutex::new(state) })
+        Ok(ImageTower { facts, row, video, files, callback, state: Mutex::new(state) })
     }
 
     /// Fills in the values of `given`, the rows of these images, while `wanted` says that they are. The patches of a picture

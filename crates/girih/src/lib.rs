@@ -96,6 +96,8 @@ mod thinking_budget;
 mod tool_choice;
 pub mod tools;
 mod tower_plan;
+#[cfg(feature = "image")]
+mod video_preparation;
 
 pub use activity::EngineActivity;
 pub use backends::{backend, backends, default_threads};
@@ -149,3 +151,5 @@ pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
 pub use tower_plan::{IMAGES_KEPT, TowerPlan};
+#[cfg(feature = "image")]
+pub use video_preparation::MAX_FRAMES;

@@ -41,7 +41,7 @@ mod zeroed;
 pub use crops::PictureCrops;
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use limits::DecodeLimits;
-pub use patches::{PatchRows, Preprocess, TargetSize, ValueOrder};
+pub use patches::{PatchRows, Preprocess, TargetSize, ValueOrder, video_size};
 pub use picture::Picture;
 pub use resize::{ResizeFilter, resize};
 pub use tiles::{PictureTiling, Tiles};

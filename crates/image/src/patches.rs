@@ -21,7 +21,7 @@ pub struct Preprocess {
     pub std: [f32; 3],
     /// The width and height of a patch in pixels.
     pub patch: u32,
-    /// The number of equal frames that the picture is read as.
+    /// The number of frames of a patch; a picture is read as equal ones.
     pub frames: u32,
     /// The order of the values of a patch.
     pub order: ValueOrder,
@@ -80,9 +80,7 @@ impl TargetSize {
         };
         let sides = [f64::from(width), f64::from(height)];
         if sides[0].max(sides[1]) / sides[0].min(sides[1]) > MAX_RATIO {
-            return Err(refused(format!(
-                "a picture of {width} x {height} pixels is more than {MAX_RATIO} times as long as wide; crop it"
-            )));
+            return Err(too_long([width, height]));
         }
         let near = sides.map(|side| (side / multiple).round_ties_even() * multiple);
         let area = sides[0] * sides[1];
@@ -98,6 +96,55 @@ impl TargetSize {
         // Sides of more than 32 bits become the largest number, which resizing refuses.
         Ok(sized.map(|side| side as u32))
     }
+}
+
+/// The width and the height to which the frames of a video are resized, as Qwen3-VL's `smart_resize` in transformers: sides are
+/// multiples of `multiple`, and all frames together have `min` to `max` pixels. `group` frames are one patch in time.
+///
+/// # Errors
+/// When there are fewer frames than a group has, or one side is more than 200 times as long as the other.
+pub fn video_size(
+    frames: u32,
+    group: u32,
+    [width, height]: [u32; 2],
+    multiple: u32,
+    [min, max]: [u64; 2],
+) -> Result<[u32; 2]> {
+    if frames < group || group == 0 {
+        return Err(refused(format!(
+            "a video has {frames} frames, but {group} are one patch; give {group} or more"
+        )));
+    }
+    let step = f64::from(multiple);
+    let enlarged = [width, height].map(|side| step / f64::from(side)).into_iter().fold(1.0, f64::max);
+    let sides = [width, height].map(|side| match enlarged > 1.0 {
+        true => (f64::from(side) * enlarged).floor(),
+        false => f64::from(side),
+    });
+    if sides[0].max(sides[1]) / sides[0].min(sides[1]) > MAX_RATIO {
+        return Err(too_long([width, height]));
+    }
+    let groups = (f64::from(frames) / f64::from(group)).round_ties_even();
+    let near = sides.map(|side| (side / step).round_ties_even() * step);
+    let (all, area) =
+        (groups * f64::from(group) * near[0] * near[1], f64::from(frames) * sides[0] * sides[1]);
+    let sized = if all > max as f64 {
+        let by = (area / max as f64).sqrt();
+        sides.map(|side| ((side / by / step).floor() * step).max(step))
+    } else if all < min as f64 {
+        let by = (min as f64 / area).sqrt();
+        sides.map(|side| (side * by / step).ceil() * step)
+    } else {
+        near
+    };
+    Ok(sized.map(|side| side as u32))
+}
+
+/// The error of a picture that is too long.
+fn too_long([width, height]: [u32; 2]) -> girih_tensor::Error {
+    refused(format!(
+        "a picture of {width} x {height} pixels is more than {MAX_RATIO} times as long as wide; crop it"
+    ))
 }
 
 /// The largest sides that are multiples of `multiple`, have at most `max` pixels and nearly the proportions of these. A side
@@ -142,6 +189,38 @@ impl Preprocess {
     /// # Errors
     /// If the patches are not whole cells, or the size is too large.
     pub fn rows(&self, picture: &Picture, cell: u32) -> Result<PatchRows> {
+        self.rows_of_group(&[picture], cell)
+    }
+
+    /// The patches of successive frames, of which each patch has [`Preprocess::frames`]: those of a group of frames after those
+    /// of the group before. The last frame is repeated until its group is full. `down` and `across` are those of a group.
+    ///
+    /// # Errors
+    /// As [`Preprocess::rows`]; without frames; or when they have several sizes.
+    pub fn rows_of_frames(&self, frames: &[&Picture], cell: u32) -> Result<PatchRows> {
+        let Some(first) = frames.first() else {
+            return Err(refused("a video has no frames; give two or more"));
+        };
+        let sides = |picture: &Picture| [picture.width(), picture.height()];
+        if let Some(other) = frames.iter().find(|frame| sides(frame) != sides(first)) {
+            let ([width, height], [other_width, other_height]) = (sides(first), sides(other));
+            return Err(refused(format!(
+                "the first frame has {width} x {height} pixels, but another has {other_width} x {other_height}; give frames of \
+                 one size"
+            )));
+        }
+        let mut found = PatchRows { values: Vec::new(), down: 0, across: 0 };
+        for group in frames.chunks(self.frames.max(1) as usize) {
+            let PatchRows { values, down, across } = self.rows_of_group(group, cell)?;
+            found.values.extend(values);
+            (found.down, found.across) = (down, across);
+        }
+        Ok(found)
+    }
+
+    /// The patches of a group of frames of one size; the last one stands for those that are missing.
+    fn rows_of_group(&self, frames: &[&Picture], cell: u32) -> Result<PatchRows> {
+        let picture = frames[0];
         let [width, height] = self.size.of([picture.width(), picture.height()])?;
         let patches = |pixels: u32| pixels.checked_div(self.patch).unwrap_or(0);
         let (across, down) = (patches(width), patches(height));
@@ -152,7 +231,11 @@ impl Preprocess {
                 self.patch
             )));
         }
-        let resized = resize(picture, width, height, self.filter)?;
+        let resized: Vec<Picture> =
+            frames.iter().map(|frame| resize(frame, width, height, self.filter)).collect::<Result<_>>()?;
+        let frame = |index: usize| resized[index.min(resized.len() - 1)].rgb();
+        let lines =
+            || (0..self.frames as usize).flat_map(|index| (0..self.patch as usize).map(move |y| (index, y)));
         let normalized = [0, 1, 2].map(|channel| self.normalized(channel));
         let (patch, cell) = (self.patch as usize, cell as usize);
         let corners = (0..down as usize / cell)
@@ -164,23 +247,18 @@ impl Preprocess {
         for (line, column) in places {
             let first = 3 * (line * patch * width as usize + column * patch);
             if self.order == ValueOrder::ByPixel {
-                for y in (0..self.frames).flat_map(|_| 0..patch) {
-                    let pixels = resized.rgb()[first + 3 * y * width as usize..][..3 * patch].chunks_exact(3);
+                for (index, y) in lines() {
+                    let pixels = frame(index)[first + 3 * y * width as usize..][..3 * patch].chunks_exact(3);
                     let samples = pixels.flat_map(|pixel| pixel.iter().zip(&normalized));
                     values.extend(samples.map(|(sample, normalized)| normalized[usize::from(*sample)]));
                 }
                 continue;
             }
             for (channel, normalized) in normalized.iter().enumerate() {
-                let start = values.len();
-                for y in 0..patch {
-                    let pixels = &resized.rgb()[first + 3 * y * width as usize..][..3 * patch];
+                for (index, y) in lines() {
+                    let pixels = &frame(index)[first + 3 * y * width as usize..][..3 * patch];
                     let samples = pixels.iter().skip(channel).step_by(3);
                     values.extend(samples.map(|sample| normalized[usize::from(*sample)]));
-                }
-                let end = values.len();
-                for _ in 1..self.frames {
-                    values.extend_from_within(start..end);
                 }
             }
         }

@@ -47,6 +47,12 @@ pub struct Args {
     /// Image that the message is about; repeat for several.
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]
     image: Vec<PathBuf>,
+    /// Folder with the frames of a video that the message is about: images of one size, in the order of their names.
+    #[arg(long, value_name = "DIR", conflicts_with = "raw", requires = "fps")]
+    frames: Option<PathBuf>,
+    /// Number of those frames in a second.
+    #[arg(long, value_name = "N", requires = "frames")]
+    fps: Option<f64>,
     /// Continue the prompt as it is, without the model's chat template.
     #[arg(long)]
     raw: bool,
@@ -99,8 +105,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.detail(loading::generation_note(generation));
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-    let patches: Result<Vec<_>> = args.image.iter().map(|path| images::patches(&model, path, show)).collect();
-    let patches = patches?;
+    let patches = given_images(args, &model, show)?;
     let options = if patches.is_empty() { options } else { images::options(&model, options, show)? };
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
     let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
@@ -124,7 +129,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let prepared = begun.elapsed();
     phases.end_load(&session.wait_until_ready()?);
     // The rows of images are made before the request is submitted.
-    phases.end_parallel(if args.image.is_empty() { "tokenizer" } else { "images" }, prepared);
+    phases.end_parallel(
+        if args.image.is_empty() && args.frames.is_none() { "tokenizer" } else { "images" },
+        prepared,
+    );
     bar.finish_and_clear();
     let mut output = match (args.json, args.jsonl) {
         (true, _) => ReplyStream::Silent,
@@ -196,7 +204,8 @@ fn opens_chat(args: &Args) -> bool {
         || args.jsonl
         || args.tools.is_some()
         || has_grammar
-        || !args.image.is_empty();
+        || !args.image.is_empty()
+        || args.frames.is_some();
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 
@@ -216,6 +225,13 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
     }
 }
 
+/// The images and then the video that the message is about.
+fn given_images(args: &Args, model: &Model, show: Show) -> Result<Vec<ImagePatches>> {
+    let images = args.image.iter().map(|path| images::patches(model, path, show));
+    let video = args.frames.iter().zip(args.fps).map(|(folder, fps)| images::video(model, folder, fps, show));
+    images.chain(video).collect()
+}
+
 /// The tokens of the prompt: as a message in the model's chat template, or as it is.
 fn tokenized(
     args: &Args,
@@ -227,7 +243,7 @@ fn tokenized(
     if !is_chat {
         if !images.is_empty() {
             return Err(Error::call(
-                "--image needs a chat template, and the model has none; add --chat-template FILE",
+                "images need a chat template, and the model has none; add --chat-template FILE",
             ));
         }
         if let Some(option) = args.typed.first(&ConversationArgs::OF_TEMPLATES) {
@@ -252,7 +268,7 @@ fn tokenized(
         None => conversation,
     };
     let mut conversation = conversation;
-    conversation.messages.push(user_message(prompt, images.len()));
+    conversation.messages.push(user_message(prompt, &images));
     TokenizedPrompt::of_conversation(model, &conversation, images)
 }
 

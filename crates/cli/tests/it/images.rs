@@ -59,6 +59,33 @@ fn run_answers_about_images() {
     assert_eq!(twice["images"]["tokens"], 4, "the rows of the second one are kept");
 }
 
+#[test]
+fn run_answers_about_a_video_of_frames() {
+    let model = Folder::of(&fixture("qwen3_vl"), &["config.json", "model.safetensors"]);
+    let golden = read_json(&fixture("../images/prompts").join("qwen3_vl.json"));
+    for (file, content) in golden["files"].as_object().expect("an object") {
+        model.write(file, &content.to_string());
+    }
+    let frames = |files: &[&str]| Folder::of(&fixture("../images"), files);
+    let run = |model: &Folder, frames: &Folder, more: &[&str]| {
+        let call =
+            ["run", model.name(), "What moves?", "-n", "4", "--json", "--frames", frames.name(), "--fps"];
+        girih(&call).with(more)
+    };
+    let three = frames(&["grey.png", "palette.png", "rgb.png"]);
+    let reply = run(&model, &three, &["2"]).done().json();
+    assert_eq!(reply["images"]["tokens"], 30, "two pairs of 15 rows");
+    // By the golden, which has the same sizes and another order of frames.
+    assert_eq!(
+        reply["prompt_tokens"].as_u64().map(|count| count as usize),
+        golden["videos"][0]["tokens"].as_array().map(Vec::len)
+    );
+    run(&model, &frames(&["rgb.png", "wide.png"]), &["2"]).fails(1, "give frames of one size");
+    run(&model, &three, &["0"]).fails(1, "a video has 0 frames per second; a number above 0 is needed");
+    run(&seeing_model(), &three, &["2"]).fails(2, "girih reads no videos of this model");
+    girih(&["run", model.name(), "Hi", "--frames", three.name()]).fails(2, "--fps");
+}
+
 /// Pan and scan.
 #[test]
 fn pictures_become_the_whole_and_crops() {

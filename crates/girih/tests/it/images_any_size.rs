@@ -44,6 +44,84 @@ fn images_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Re
     MODELS.into_iter().try_for_each(|name| check_same_bytes(name, 10, |seeds| request(name, seeds)))
 }
 
+/// The token for each row of a video in the fixtures.
+const VIDEO_ROW: u32 = 127;
+
+/// A request with a video of two groups of frames, and an image of this seed behind it.
+fn with_video(name: &str, seeds: [u64; 2]) -> Request {
+    let [first, second] = seeds.map(|seed| image(name, seed));
+    let grid = ImageGrid { down: 4, across: 6 };
+    let values =
+        Random(seeds[0]).bells(2 * grid.patches() * fixture(name).image_format().unwrap().patch_values);
+    let video = ImagePatches::video(values, grid, [0.25, 1.25]).unwrap();
+    let group = [vec![PLACE[0]], vec![VIDEO_ROW; 6], vec![PLACE[2]]].concat();
+    let prompt = [
+        vec![5, 6],
+        group.clone(),
+        vec![7],
+        group,
+        place(name, &first),
+        vec![8],
+        place(name, &second),
+        vec![9],
+    ];
+    let request = Request::new(prompt.concat()).images([video, first, second]).without_text();
+    request.sampling(girih::Sampling::greedy()).max_tokens(10).logprobs(5)
+}
+
+#[test]
+fn videos_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Result<()> {
+    ["qwen3_vl", "qwen3_5_vision"]
+        .into_iter()
+        .try_for_each(|name| check_same_bytes(name, 10, |seeds| with_video(name, seeds)))
+}
+
+/// transformers' towers and positions read each group of frames as an image (`get_rope_index`, `cu_seqlens`).
+#[test]
+fn groups_of_frames_are_read_as_images() -> Result<()> {
+    let name = MODELS[0];
+    let session = seeing_session(&fixture(name), RunOptions::default());
+    let groups = [1, 1].map(|seed| image(name, seed));
+    let grid = groups[0].grid().unwrap();
+    let values = groups.iter().flat_map(|group| group.values().to_vec()).collect::<Vec<f32>>();
+    let video = ImagePatches::video(values, grid, [0.0, 1.0])?;
+    let prompt = [vec![2], place(name, &groups[0]), vec![5], place(name, &groups[1]), vec![6]].concat();
+    let of_video: Vec<u32> =
+        prompt.iter().map(|token| if *token == PLACE[1] { VIDEO_ROW } else { *token }).collect();
+    let call = |prompt: &[u32], images: Vec<ImagePatches>| {
+        let call = Request::new(prompt.to_vec()).images(images).without_text();
+        session.generate(call.sampling(girih::Sampling::greedy()).max_tokens(6).logprobs(3))
+    };
+    assert_eq!(read(call(&of_video, vec![video.clone()])?), read(call(&prompt, groups.to_vec())?));
+    assert_ne!(video.digest(), groups[0].digest());
+    let refused = |prompt: &[u32], images: Vec<ImagePatches>, words: &str| {
+        let error = call(prompt, images).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(&prompt, vec![video], "the place of an image at position 2, but a video was given for it");
+    refused(&of_video, groups.to_vec(), "the place of a video at position 2, but an image was given for it");
+    refused(&of_video, vec![], "the prompt has 2 places for images, but the request has 0 images");
+    assert!(ImagePatches::video(vec![0.0; 5], grid, [0.0, 1.0]).is_err());
+    assert!(ImagePatches::video(vec![0.0; 4], grid, [0.0, f64::NAN]).is_err());
+    assert!(ImagePatches::video(vec![0.0; 4], grid, []).is_err());
+    Ok(())
+}
+
+/// The bug that this excludes: the model would read the embedding of the token for a video.
+#[test]
+fn places_of_videos_are_refused_by_models_that_read_none() -> Result<()> {
+    for name in ["qwen2_vl", "gemma4_vision"] {
+        let session = seeing_session(&fixture(name), RunOptions::default());
+        let call = Request::new(vec![2, VIDEO_ROW, 5]).without_text();
+        let error = session.generate(call).unwrap_err().to_string();
+        assert!(
+            error.contains("the prompt has 1 place for images, but the request has 0 images"),
+            "{name}: {error}"
+        );
+    }
+    Ok(())
+}
+
 /// The bug that this excludes: equal patches in another order of lines would share rows.
 #[test]
 fn images_with_equal_values_and_other_sides_are_others() -> Result<()> {

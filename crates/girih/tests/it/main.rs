@@ -8,6 +8,8 @@ mod equal_bytes;
 mod forced_calls;
 mod given;
 mod hooks;
+#[cfg(feature = "image")]
+mod image_prompts;
 mod image_replies;
 mod images;
 mod images_any_size;

@@ -2,7 +2,7 @@
 
 use girih_image::{
     DecodeLimits, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder,
-    resize,
+    resize, video_size,
 };
 use serde_json::Value;
 
@@ -87,6 +87,51 @@ fn pictures_nearly_keep_their_proportions_as_in_transformers() {
     }
     let sentence = within.of([4021, 20]).unwrap_err().to_string();
     assert!(sentence.contains("4021 x 20 pixels is more than 200 times"), "{sentence}");
+}
+
+/// Sizes of Qwen3-VL's `smart_resize` for videos in transformers.
+#[test]
+fn videos_nearly_keep_their_proportions_as_in_transformers() {
+    for (frames, picture, multiple, pixels, expected) in [
+        (2, [640, 480], 32, [4096, 25_165_824], [640, 480]),
+        (8, [1920, 1080], 32, [4096, 25_165_824], [1920, 1088]),
+        (100, [1920, 1080], 32, [4096, 25_165_824], [640, 352]),
+        (3, [37, 23], 8, [512, 3072], [40, 24]),
+        (5, [1920, 1080], 32, [4096, 5 << 20], [1344, 768]),
+        (2, [10, 20], 32, [4096, 25_165_824], [32, 64]),
+        (2, [33, 50], 32, [65_536, 131_072], [160, 224]),
+        (768, [1, 2], 32, [4096, 25_165_824], [32, 64]),
+        (7, [100, 90], 32, [131_072, 25_165_824], [160, 160]),
+    ] {
+        assert_eq!(
+            video_size(frames, 2, picture, multiple, pixels).unwrap(),
+            expected,
+            "{frames}: {picture:?}"
+        );
+    }
+    let sentence = video_size(1, 2, [64, 64], 32, [1, 4096]).unwrap_err().to_string();
+    assert!(sentence.contains("a video has 1 frames, but 2 are one patch; give 2 or more"), "{sentence}");
+    let sentence = video_size(2, 2, [4021, 20], 32, [1, 4096]).unwrap_err().to_string();
+    assert!(sentence.contains("4021 x 20 pixels is more than 200 times"), "{sentence}");
+}
+
+#[test]
+fn an_odd_last_frame_is_read_twice() {
+    let preprocess = Preprocess { frames: 2, ..gemma(28, 7) };
+    let [first, second] = [0, 7].map(|first: u8| {
+        Picture::from_rgb(5, 4, (0..60).map(|at| first.wrapping_add(at * 4)).collect()).unwrap()
+    });
+    let rows = |frames: &[&Picture]| preprocess.rows_of_frames(frames, 2).unwrap().values;
+    let pair = rows(&[&first, &second]);
+    assert_eq!(rows(&[&first, &first]), preprocess.rows(&first, 2).unwrap().values);
+    assert_eq!(rows(&[&first, &second, &second]), [pair, rows(&[&second, &second])].concat());
+    assert_ne!(rows(&[&first, &second]), rows(&[&second, &first]));
+    let other = Picture::from_rgb(4, 5, vec![0; 60]).unwrap();
+    let refused = |frames: &[&Picture]| preprocess.rows_of_frames(frames, 2).unwrap_err().to_string();
+    assert!(
+        refused(&[&first, &other]).contains("5 x 4 pixels, but another has 4 x 5; give frames of one size")
+    );
+    assert!(refused(&[]).contains("a video has no frames"));
 }
 
 /// Sizes of transformers' `smart_resize(height, width, 28, 56 * 56, 4096 * 14 * 14)`, for Qwen2-VL with girih's most patches.

@@ -225,6 +225,7 @@ impl Fill<'_> {
             row: id(&schema.row)?,
             end: optional(&schema.end)?,
             layer_input: optional(&schema.layer_input)?,
+            video: optional(&schema.video)?,
             mutual: match &schema.mutual {
                 MutualRule::Always(mutual) => *mutual,
                 MutualRule::If { of, is } => self.config.word(of)?.as_ref() == Some(is),

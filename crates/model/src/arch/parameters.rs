@@ -152,7 +152,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 19] {
+    fn of_tower(&self) -> [OfModel<'_>; 20] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -216,6 +216,7 @@ impl Arch {
                 }),
                 |_| None,
             ),
+            ("tower.prompt.video", prompt.and_then(|prompt| prompt.video.as_ref()), |_| None),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),
         ]
     }

@@ -31,6 +31,7 @@ pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
     AnySize, CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchOrder,
     PatchPositions, PictureFilter, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema, TowerSchema,
+    VideoTexts,
 };
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, PlanesPart, QkvPart, Relayout, TensorPart, Unused, Weight,

@@ -131,6 +131,9 @@ pub struct ImageTokens {
     /// The token whose embeddings of layers the rows of an image have, if it is not that for each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_input: Option<u32>,
+    /// The id of the token for each row of a video, if the files state it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub video: Option<u32>,
     /// Whether the rows of an image attend to each other both ways.
     pub mutual: bool,
     /// Their texts.

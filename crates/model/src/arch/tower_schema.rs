@@ -224,6 +224,8 @@ pub struct ImagePromptSchema {
     pub end: Option<Field>,
     /// The token whose embeddings of layers the rows of an image have; without it, that of `row`.
     pub layer_input: Option<Field>,
+    /// The token in place of each row of a video.
+    pub video: Option<Field>,
     /// Whether the rows of an image attend to each other both ways.
     #[serde(default)]
     pub mutual: MutualRule,
@@ -274,6 +276,24 @@ pub struct ImageTexts {
     /// What stands around a picture and its crops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crops: Option<CropTexts>,
+    /// What stands for a video; without it, the model's videos are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub video: Option<VideoTexts>,
+}
+
+/// The texts of a video, each of whose groups of frames is read as an image.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct VideoTexts {
+    /// What a chat template writes for a video.
+    #[serde(rename = "template")]
+    pub of_template: String,
+    /// What stands before the rows of a group of frames; `{seconds}` is the mean of the times of its first and its last frame.
+    pub before: String,
+    /// What stands for each row.
+    pub row: String,
+    /// What stands behind the rows of a group.
+    pub after: String,
 }
 
 /// The texts around a picture and its crops. Each of these images has the texts of an image.

@@ -17,9 +17,9 @@ fn a_tower_is_the_same_in_every_container() {
         let (of_folder, mut of_file) = (tower(&model, None), tower(&model, Some(name)));
         // A projector file has no ids of tokens.
         let ids = &of_folder.tower.image_tokens;
-        let ImageTokens { begin, row, end, .. } = &mut of_file.tower.image_tokens;
-        assert_eq!((*begin, *row, *end), (None, None, None), "{name}");
-        (*begin, *row, *end) = (ids.begin, ids.row, ids.end);
+        let ImageTokens { begin, row, end, video, .. } = &mut of_file.tower.image_tokens;
+        assert_eq!((*begin, *row, *end, *video), (None, None, None, None), "{name}");
+        (*begin, *row, *end, *video) = (ids.begin, ids.row, ids.end, ids.video);
         assert_eq!(of_folder.tower, of_file.tower, "{name}");
         assert_eq!(of_folder.facts.layers, of_file.facts.layers, "{name}");
         assert_eq!(of_folder.facts.sizes, of_file.facts.sizes, "{name}");

@@ -61,7 +61,7 @@ impl Dialogue {
 
     /// Adds a message of the user, with images before its text.
     pub fn ask(&mut self, text: &str, images: Vec<ImagePatches>) {
-        self.messages.push(user_message(text, images.len()));
+        self.messages.push(user_message(text, &images));
         self.images.extend(images);
     }
 

@@ -1,0 +1,146 @@
+//! How the frames of a video become the patches that a model's image tower reads: by the model's `video_preprocessor_config.json`.
+
+use girih_graph::{Error, ErrorKind, Result};
+use girih_image::{Picture, Preprocess, TargetSize, video_size};
+use girih_model::arch::{ImageGrid, TowerFacts};
+use serde_json::Value;
+
+use crate::image::ImagePatches;
+use crate::image_preparation::{config_of, preprocess};
+use crate::model::Model;
+
+/// The files with the settings; the second one has them in a part of its own.
+const FILES: [&str; 2] = ["video_preprocessor_config.json", "processor_config.json"];
+
+/// The name of that part.
+const PART: &str = "video_processor";
+
+/// The settings that say which frames of a file are taken. Frames come from the caller, so they have no effect.
+const OF_SAMPLING: [&str; 8] = [
+    "do_sample_frames",
+    "fps",
+    "num_frames",
+    "min_frames",
+    "max_frames",
+    "return_metadata",
+    "video_metadata",
+    "video_processor_type",
+];
+
+/// The maximum number of frames of a video, as transformers' `Qwen3VLVideoProcessor` samples.
+///
+/// ```
+/// assert_eq!(girih::MAX_FRAMES, 768);
+/// ```
+pub const MAX_FRAMES: usize = 768;
+
+/// The maximum number of pixels of all frames, those of the published models of Qwen3-VL.
+const MAX_PIXELS: u64 = 25_165_824;
+
+impl Model {
+    /// The patches of a video, for [`Request::images`](crate::Request::images): its frames, which are as far apart as
+    /// `frames_per_second` says. A conversation has a part of type `video` for it. An odd last frame is read twice.
+    ///
+    /// ```no_run
+    /// use girih::{Model, Picture};
+    ///
+    /// let model = Model::open("models/Qwen3-VL-2B-Instruct")?;
+    /// let frames = [0, 90, 180, 255].map(|grey| Picture::from_rgb(64, 64, vec![grey; 64 * 64 * 3]));
+    /// let frames = frames.into_iter().collect::<girih::Result<Vec<Picture>>>()?;
+    /// let video = model.video_patches(&frames, 2.0)?;
+    /// assert_eq!(video.seconds(), Some(&[0.25, 1.25][..]));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model reads no videos, its files do not say how they are prepared, or the frames are too few, too many or of
+    /// several sizes.
+    pub fn video_patches(&self, frames: &[Picture], frames_per_second: f64) -> Result<ImagePatches> {
+        let facts = self.video_facts()?;
+        if !(frames_per_second.is_finite() && frames_per_second > 0.0) {
+            return Err(refused(format!(
+                "a video has {frames_per_second} frames per second; a number above 0 is needed"
+            )));
+        }
+        if frames.len() > MAX_FRAMES {
+            let count = frames.len();
+            return Err(refused(format!("a video has {count} frames; give {MAX_FRAMES} or fewer")));
+        }
+        let (image, note) = frame_preparation(self, facts, frames)?;
+        let frames: Vec<&Picture> = frames.iter().collect();
+        let rows = image.rows_of_frames(&frames, facts.projector.cell as u32)?;
+        let grid = ImageGrid { down: rows.down as usize, across: rows.across as usize };
+        let seconds = group_seconds(frames.len(), facts.frames, frames_per_second);
+        Ok(ImagePatches::video(rows.values, grid, seconds)?.with_note(note))
+    }
+
+    /// Checks that the model reads videos.
+    ///
+    /// ```no_run
+    /// girih::Model::open("models/Qwen3-VL-2B-Instruct")?.check_videos()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check_videos(&self) -> Result<()> {
+        self.video_facts().map(drop)
+    }
+
+    /// The facts of a tower that reads videos.
+    fn video_facts(&self) -> Result<&TowerFacts> {
+        let facts = &self.tower_files()?.tower;
+        match facts.image_tokens.texts.video {
+            Some(_) => Ok(facts),
+            None => Err(refused("girih reads no videos of this model: give frames as images")),
+        }
+    }
+}
+
+/// How these frames become patches, and a note if they become smaller than the model's files say.
+fn frame_preparation(
+    model: &Model,
+    facts: &TowerFacts,
+    frames: &[Picture],
+) -> Result<(Preprocess, Option<String>)> {
+    let Some((file, mut config)) = config_of(model, FILES, PART)? else {
+        return Err(refused(
+            "the model has no video_preprocessor_config.json, which says how its videos are prepared; download it, too",
+        ));
+    };
+    config.retain(|key, value| {
+        !OF_SAMPLING.contains(&key.as_str())
+            && (key, &*value) != (&"cap_pixels_per_frame".to_owned(), &Value::Bool(false))
+    });
+    let found = preprocess(facts, &config).map_err(|error| error.of(file))?;
+    let TargetSize::Within { multiple, min, max } = found.stated else {
+        return Err(refused("videos of images of one size are not supported"));
+    };
+    let (count, group) = (frames.len() as u32, facts.frames as u32);
+    let sides = frames.first().map_or([0; 2], |frame| [frame.width(), frame.height()]);
+    // So that no frame has more patches than the tower takes, whichever number of frames the size is computed for.
+    let counted =
+        u64::from(count.min((f64::from(count) / f64::from(group)).round_ties_even() as u32 * group));
+    let most = MAX_PIXELS.min(counted * (facts.max_patches() * facts.patch * facts.patch) as u64);
+    let size = |max: u64| video_size(count, group, sides, multiple, [min.min(max), max]);
+    let ([width, height], stated) = (size(max.min(most))?, size(max)?);
+    let note = (stated != [width, height]).then(|| {
+        format!(
+            "the frames become {width} x {height} pixels, and {} x {} by the model's files: girih reads videos of at most \
+             {most} pixels",
+            stated[0], stated[1]
+        )
+    });
+    Ok((Preprocess { size: TargetSize::Fixed { width, height }, ..found.image }, note))
+}
+
+/// The time of each group of frames: the mean of those of its first and its last frame (transformers'
+/// `Qwen3VLProcessor._calculate_timestamps`).
+fn group_seconds(frames: usize, group: usize, frames_per_second: f64) -> Vec<f64> {
+    let time = |frame: usize| frame.min(frames - 1) as f64 / frames_per_second;
+    (0..frames).step_by(group).map(|first| (time(first) + time(first + group - 1)) / 2.0).collect()
+}
+
+fn refused(sentence: impl Into<String>) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence.into())
+}
