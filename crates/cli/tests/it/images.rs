@@ -80,8 +80,8 @@ fn run_answers_about_a_video_of_frames() {
         reply["prompt_tokens"].as_u64().map(|count| count as usize),
         golden["videos"][0]["tokens"].as_array().map(Vec::len)
     );
-    run(&model, &frames(&["rgb.png", "wide.png"]), &["2"]).fails(1, "give frames of one size");
-    run(&model, &three, &["0"]).fails(1, "a video has 0 frames per second; a number above 0 is needed");
+    run(&model, &frames(&["rgb.png", "wide.png"]), &["2"]).fails(2, "give frames of one size");
+    run(&model, &three, &["0"]).fails(2, "a video has 0 frames per second; a number above 0 is needed");
     run(&seeing_model(), &three, &["2"]).fails(2, "girih reads no videos of this model");
     girih(&["run", model.name(), "Hi", "--frames", three.name()]).fails(2, "--fps");
 }
