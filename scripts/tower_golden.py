@@ -21,6 +21,9 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
+With --video, the model reads the images of a prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden
+has them as images.
+
 The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
 pixels less 1. Those of Gemma 4 12B are its merged patches, row by row.
 
@@ -109,8 +112,10 @@ def gemma4_unified_images(
     return Images(inputs, [down * across for down, across in grids], golden)
 
 
-def images_of(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
-    """Return random images."""
+def images_of(
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, video: bool
+) -> Images:
+    """Return random images, or the pairs of frames of a video."""
     vision = config.vision_config
     if config.model_type == "gemma4":
         return gemma4_images(config, generator, first, count)
@@ -123,10 +128,16 @@ def images_of(config: transformers.PretrainedConfig, generator: np.random.Genera
     side = vision.spatial_merge_size
     grids = [GRIDS[(first + index) % len(GRIDS)] for index in range(count)]
     values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    if video:
+        grids = grids[:1] * count
     shape = (sum(down * across for down, across in grids), values)
     pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
     grid = torch.tensor([(1, down, across) for down, across in grids])
-    return Images({"pixel_values": pixels, "image_grid_thw": grid}, [down * across // side**2 for down, across in grids])
+    rows = [down * across // side**2 for down, across in grids]
+    images = {"pixel_values": pixels, "image_grid_thw": grid}
+    if not video:
+        return Images(images, rows)
+    return Images({"pixel_values_videos": pixels, "video_grid_thw": torch.tensor([(count, *grids[0])])}, rows, images)
 
 
 def rows_of_image(config: transformers.PretrainedConfig) -> int:
@@ -141,17 +152,19 @@ def is_tiled(config: transformers.PretrainedConfig) -> bool:
     return config.model_type in {"idefics3", "smolvlm"}
 
 
-def prompt(config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, rows: list[int]) -> list[int]:
-    """Return random ids with images of these numbers of rows between them."""
+def prompt(
+    config: transformers.PretrainedConfig, generator: np.random.Generator, text: int, rows: list[int], video: bool
+) -> list[int]:
+    """Return random ids with images of these numbers of rows between them, or pairs of frames."""
     names = ("boi_token_index", "image_token_id", "eoi_token_index")
     if hasattr(config, "boi_token_id"):
         names = ("boi_token_id", "image_token_id", "eoi_token_id")
     elif not hasattr(config, names[0]):
         names = ("vision_start_token_id", "image_token_id", "vision_end_token_id")
-    row = config.image_token_id
+    row = config.video_token_id if video else config.image_token_id
     # Without tokens of their own, any stand around the rows.
-    first, row, last = (getattr(config, name, row - 1) for name in names)
-    special = {first, row, last, getattr(config, "video_token_id", row), getattr(config, "audio_token_id", row)}
+    first, last = (getattr(config, name, row - 1) for name in names[::2])
+    special = {first, row, last, config.image_token_id, getattr(config, "video_token_id", row), getattr(config, "audio_token_id", row)}
     ordinary = [token for token in range(3, config.text_config.vocab_size) if token not in special]
     tokens = generator.choice(ordinary, size=text).tolist()
     added = 0
@@ -172,7 +185,9 @@ def with_types(model: torch.nn.Module, inputs: Tensors) -> Tensors:
     if is_tiled(config):
         return inputs
     types = (inputs["input_ids"] == config.image_token_id).long()
-    has_kinds = "image_grid_thw" in inputs or "image_position_ids" in inputs
+    if "video_grid_thw" in inputs:
+        types = 2 * (inputs["input_ids"] == config.video_token_id).long()
+    has_kinds = any(name in inputs for name in ("image_grid_thw", "image_position_ids", "video_grid_thw"))
     typed = inputs | {"mm_token_type_ids" if has_kinds else "token_type_ids": types}
     if config.model_type != "gemma4_unified":
         return typed
@@ -246,11 +261,12 @@ def gemma4_embedder(model: torch.nn.Module, pixels: torch.Tensor, places: torch.
 
 def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
-    pixels = images.inputs["pixel_values"]
+    name = "pixel_values_videos" if "video_grid_thw" in images.inputs else "pixel_values"
+    pixels = images.inputs[name]
     if "image_position_ids" not in images.inputs:
         pixels = pixels.to(model.dtype)
     tiled = is_tiled(model.config)
-    inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {"pixel_values": pixels[None] if tiled else pixels}
+    inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {name: pixels[None] if tiled else pixels}
     output = model(**with_types(model, inputs), output_hidden_states=True, use_cache=False)
     if model.config.model_type == "gemma4_unified":
         of_tower = gemma4_embedder(model, pixels, inputs["image_position_ids"])
@@ -258,6 +274,8 @@ def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) 
         of_tower = gemma4_tower(model, pixels, inputs["image_position_ids"])
     elif "image_grid_thw" in inputs:
         of_tower = tower_of_any_size(model, pixels, inputs["image_grid_thw"])
+    elif "video_grid_thw" in inputs:
+        of_tower = tower_of_any_size(model, pixels, inputs["video_grid_thw"])
     else:
         vision = model.model.vision_model if tiled else model.model.vision_tower
         tower = vision(pixel_values=pixels, output_hidden_states=True)
@@ -277,6 +295,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="the golden file, a .safetensors")
     parser.add_argument("--text", type=numbers, default=[6, 20], help="random ids of each prompt (default: 6,20)")
     parser.add_argument("--images", type=numbers, default=[1, 2], help="images of each prompt (default: 1,2)")
+    parser.add_argument(
+        "--video", action="store_true", help="the images of a prompt are the pairs of frames of one video"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=32, help="greedy steps (default: 32)")
     return parser.parse_args()
@@ -293,13 +314,14 @@ def main() -> None:
     generator = np.random.default_rng(args.seed)
     golden, prompts, seen = {}, [], 0
     for index, (text, count) in enumerate(zip(args.text, args.images, strict=True)):
-        images = images_of(config, generator, seen, count)
+        images = images_of(config, generator, seen, count, args.video)
         seen += count
-        ids = prompt(config, generator, text, images.rows)
+        ids = prompt(config, generator, text, images.rows, args.video)
         golden[f"p{index}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
         for name, tensor in (images.golden or images.inputs).items():
             golden[f"p{index}.{name}"] = tensor if tensor.is_floating_point() else tensor.to(torch.int32)
-        types = [[int(token == config.image_token_id) for token in ids]]
+        row = config.video_token_id if args.video else config.image_token_id
+        types = [[int(token == row) for token in ids]]
         golden[f"p{index}.token_type_ids"] = torch.tensor(types, dtype=torch.int32)
         prompts.append((ids, images))
     loader = make_golden.model_class(args.model)

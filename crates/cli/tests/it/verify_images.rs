@@ -226,6 +226,23 @@ fn windows_of_patches_are_those_of_the_model() {
     compare("verify", other.name(), &golden).fails(2, "a window of at least one cell is needed");
 }
 
+/// What transformers makes of a video, whose pairs of frames are images here.
+#[test]
+fn videos_pass_in_both_precisions() {
+    for model in ["qwen3_vl", "qwen3_5_vision"] {
+        let folder = fixture(model);
+        for against in ["f32", "bf16"] {
+            agrees(
+                "verify",
+                name(&folder),
+                &folder.join("video.safetensors"),
+                &["--against", against],
+                "f32",
+            );
+        }
+    }
+}
+
 /// Positions by line and column, bounds of linear parts, heads of two planes, and embeddings of layers, which image tokens
 /// share with padding.
 #[test]
