@@ -17,7 +17,7 @@ use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, prod
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
 use crate::state::{HeldLayout, is_keys};
-use crate::step_table::{TableParts, group_of};
+use crate::step_table::{Rotation, TableParts, group_of};
 use crate::temporary::{inner, matrix_shape};
 use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
 
@@ -292,8 +292,9 @@ impl Lowering<'_> {
                 self.experts(&experts, [gate_bias, up_bias, down_bias], slots, y)
             }
             AppliedOp::Reshape { x: _ } => Ok(Vec::new()),
-            AppliedOp::Rope { pairing, factor, x, frequencies, positions: _ } => {
-                let (size, pairs) = (self.columns(x), self.graph.value(frequencies).shape.elements());
+            AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
+                let rotation = Rotation { frequencies, positions };
+                let (size, pairs) = (self.columns(x), rotation.pairs(self.graph));
                 let heads = self.stride(x) / size;
                 let words = vec![
                     0,
@@ -301,7 +302,7 @@ impl Lowering<'_> {
                     size as u32,
                     pairs as u32,
                     u32::from(pairing == Pairing::Neighbours),
-                    self.parts.rotation(frequencies),
+                    self.parts.rotation(rotation),
                     factor.unwrap_or(1.0).to_bits(),
                 ];
                 let binds = vec![BufferRef::Step, self.value(x)?, self.value(y)?];

@@ -127,8 +127,10 @@ impl List {
         let parts = TableParts::of(&graph);
         let nodes =
             Lowering { graph: &graph, weights, slots: &slots, parts: &parts, groups: &groups }.run()?;
-        let frequencies =
-            parts.frequencies().iter().map(|id| weights.host(graph.value(*id)).map(<[f32]>::to_vec));
+        let frequencies = parts
+            .rotations()
+            .iter()
+            .map(|rotation| weights.host(graph.value(rotation.frequencies)).map(<[f32]>::to_vec));
         let frequencies = frequencies.collect::<Result<_>>()?;
         let is_rounded = |dtype| matches!(dtype, DType::F16 | DType::BF16 | DType::Q8_0);
         let may_fail =
@@ -253,7 +255,11 @@ impl GpuProgram {
     ) -> Result<()> {
         let graph = &list.graph;
         let mut given: Vec<(ValueId, &[GivenRows<'_>])> = Vec::new();
+        let mut rows_of: Vec<(ValueId, &[f32])> = Vec::new();
         for ((id, _), input) in graph.inputs().zip(inputs) {
+            if let Input::Rows(rows) = input {
+                rows_of.push((id, rows));
+            }
             let Some(slot) = list.slots.value(id) else {
                 continue;
             };
@@ -274,7 +280,12 @@ impl GpuProgram {
         let widths: Vec<usize> =
             list.parts.given_inputs().iter().map(|id| graph.value(*id).shape.stride()).collect();
         let frequencies: Vec<&[f32]> = list.frequencies.iter().map(Vec::as_slice).collect();
-        let table = TableStep { sequences, given: &runs, frequencies: &frequencies, widths: &widths };
+        let of_rows = |id: ValueId| rows_of.iter().find(|(known, _)| *known == id).map(|(_, rows)| *rows);
+        let rotations = list.parts.rotations().iter();
+        let positions: Vec<Option<&[f32]>> =
+            rotations.map(|rotation| rotation.positions.and_then(of_rows)).collect();
+        let (given, widths) = (&runs[..], &widths[..]);
+        let table = TableStep { sequences, given, frequencies: &frequencies, positions: &positions, widths };
         list.parts.words(&table, &mut memory.words);
         memory.bytes.clear();
         memory.bytes.extend(memory.words.iter().flat_map(|word| word.to_le_bytes()));

@@ -89,6 +89,10 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
         false => Ok(()),
     };
     match node.op {
+        Op::Rope { .. } => match node.inputs.get(2).map(|id| graph.value(*id).role) {
+            None | Some(Role::Input) => Ok(()),
+            Some(_) => Err("positions that a node computes are not on the host".to_owned()),
+        },
         Op::Attend { .. } => {
             let [keys, values] = [1, 2].map(|index| graph.value(node.inputs[index]).dtype);
             if keys != values {
@@ -113,7 +117,6 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
-        AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
@@ -149,7 +152,7 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             down_bias: _,
         }
         | AppliedOp::Reshape { x: _ }
-        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: None }
+        | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: _ }
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Write { x: _ }
         | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }

@@ -3,7 +3,9 @@
 //! A table of words. The header has the offsets of its parts; kernels know the places in the header.
 
 use girih_graph::backend::GivenRows;
-use girih_graph::{BLOCK_POSITIONS, Graph, Op, Role, Sequence, Span, StateKind, Temperature, ValueId};
+use girih_graph::{
+    BLOCK_POSITIONS, Graph, Node, Op, Role, Sequence, Span, StateKind, Temperature, ValueId, rope_angle,
+};
 
 /// The first word of the header that belongs to a group of state.
 const FIRST_GROUP: usize = 16;
@@ -15,10 +17,31 @@ pub(crate) struct TableParts {
     groups: usize,
     spans: Vec<Span>,
     temperatures: Vec<Temperature>,
-    /// The rotations, by the weight of frequencies.
-    rotations: Vec<ValueId>,
+    rotations: Vec<Rotation>,
     /// The inputs of given rows.
     given: Vec<ValueId>,
+}
+
+/// What rows are rotated by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rotation {
+    /// The weight of frequencies.
+    pub frequencies: ValueId,
+    /// The input of positions, if they are not those of the sequence.
+    pub positions: Option<ValueId>,
+}
+
+impl Rotation {
+    /// The rotation of a node of the op `rope`.
+    pub fn of(node: &Node) -> Rotation {
+        Rotation { frequencies: node.inputs[1], positions: node.inputs.get(2).copied() }
+    }
+
+    /// The pairs of a head that it rotates.
+    pub fn pairs(self, graph: &Graph) -> usize {
+        let streams = self.positions.map_or(1, |id| graph.value(id).shape.columns());
+        graph.value(self.frequencies).shape.elements() / streams.max(1)
+    }
 }
 
 /// What a step brings.
@@ -28,6 +51,8 @@ pub(crate) struct TableStep<'a> {
     pub given: &'a [&'a [GivenRows<'a>]],
     /// The frequencies of each table of rotations.
     pub frequencies: &'a [&'a [f32]],
+    /// For each of these tables the positions of all rows, if they are not those of the sequences.
+    pub positions: &'a [Option<&'a [f32]>],
     /// The width of the rows of each input of given rows.
     pub widths: &'a [usize],
 }
@@ -53,7 +78,7 @@ impl TableParts {
                 Op::Temper { beta, every, offset } => {
                     added(&mut parts.temperatures, Temperature { beta, every, offset });
                 }
-                Op::Rope { .. } => added(&mut parts.rotations, node.inputs[1]),
+                Op::Rope { .. } => added(&mut parts.rotations, Rotation::of(node)),
                 Op::Splice => added(&mut parts.given, node.inputs[1]),
                 _ => {}
             }
@@ -97,8 +122,8 @@ impl TableParts {
     }
 
     /// The place of cosines and sines.
-    pub fn rotation(&self, frequencies: ValueId) -> u32 {
-        (self.first_rotation() + place(&self.rotations, &frequencies)) as u32
+    pub fn rotation(&self, rotation: Rotation) -> u32 {
+        (self.first_rotation() + place(&self.rotations, &rotation)) as u32
     }
 
     /// The place of the numbers of given rows.
@@ -106,8 +131,8 @@ impl TableParts {
         (self.first_given() + place(&self.given, &input)) as u32
     }
 
-    /// The weights of frequencies, in the order of their tables.
-    pub fn frequencies(&self) -> &[ValueId] {
+    /// The rotations, in the order of their tables.
+    pub fn rotations(&self) -> &[Rotation] {
         &self.rotations
     }
 
@@ -120,7 +145,7 @@ impl TableParts {
     pub fn bytes(&self, graph: &Graph) -> u64 {
         let key = graph.key;
         let blocks = u64::from(key.context).div_ceil(BLOCK_POSITIONS as u64) + 1;
-        let pairs: usize = self.rotations.iter().map(|id| graph.value(*id).shape.elements()).sum();
+        let pairs: usize = self.rotations.iter().map(|rotation| rotation.pairs(graph)).sum();
         let of_row = 2 + 2 * self.spans.len() + self.temperatures.len() + 2 * pairs + self.given.len();
         let words = self.header() as u64
             + u64::from(key.rows) * of_row as u64
@@ -133,7 +158,7 @@ impl TableParts {
     pub fn words(&self, step: &TableStep<'_>, words: &mut Vec<u32>) {
         words.clear();
         words.resize(self.header(), 0);
-        let TableStep { sequences, given, frequencies, widths } = *step;
+        let TableStep { sequences, given, frequencies, positions: given_positions, widths } = *step;
         let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
         words[0] = rows;
         words[2] = sequences.len() as u32;
@@ -166,12 +191,14 @@ impl TableParts {
                 sequences.iter().flat_map(positions).map(|position| temperature.at(position) as f32);
             words.extend(factors.map(f32::to_bits));
         }
-        for (index, frequencies) in frequencies.iter().enumerate() {
+        for (index, (frequencies, places)) in frequencies.iter().zip(given_positions).enumerate() {
             words[self.first_rotation() + index] = words.len() as u32;
-            for position in sequences.iter().flat_map(positions) {
-                words.extend(frequencies.iter().flat_map(|frequency| {
-                    // The angle is rounded to `f32`, as the op says.
-                    let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
+            let streams = places.map_or(1, |places| places.len() / (rows as usize).max(1)).max(1);
+            for (row, position) in sequences.iter().flat_map(positions).enumerate() {
+                let own = [position as f32];
+                let at = places.map_or(&own[..], |places| &places[row * streams..(row + 1) * streams]);
+                words.extend(frequencies.chunks_exact(streams).flat_map(|frequencies| {
+                    let (sin, cos) = f64::from(rope_angle(at, frequencies)).sin_cos();
                     [(cos as f32).to_bits(), (sin as f32).to_bits()]
                 }));
             }

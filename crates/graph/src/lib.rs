@@ -99,6 +99,7 @@ pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};
 pub use input::{InputKind, InputSpec};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
+pub use ops::rope::rope_angle;
 pub use ops::route::Router;
 pub use ops::temper::Temperature;
 pub use ops::{AppliedOp, Op, OpName, OpSpec, OperandKind, RowUse};

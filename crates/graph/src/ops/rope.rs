@@ -29,7 +29,7 @@ pub(crate) struct RopeRule<'a> {
 
 /// The angle of a pair with these frequencies in a row with these positions. Every product and every sum is rounded to
 /// `f32`, because models were trained with that number.
-pub(crate) fn rope_angle(positions: &[f32], frequencies: &[f32]) -> f32 {
+pub fn rope_angle(positions: &[f32], frequencies: &[f32]) -> f32 {
     let mut products = positions.iter().zip(frequencies).map(|(position, frequency)| position * frequency);
     let first = products.next().unwrap_or(0.0);
     products.fold(first, |sum, product| sum + product)
