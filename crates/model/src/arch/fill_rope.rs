@@ -140,7 +140,7 @@ impl Fill<'_> {
             table: name.to_owned(),
             weight: format!("rope.{name}"),
             pairing,
-            axes: stated.axes.as_ref().map(|axes| self.axes(axes, rotated)).transpose()?,
+            axes: stated.axes.as_ref().map_or(Ok(None), |axes| self.axes(axes, rotated))?,
             rotated,
             base,
             factors,
@@ -150,16 +150,17 @@ impl Fill<'_> {
         })
     }
 
-    /// The axes by which heads turn of which `rotated` components are rotated.
-    fn axes(&self, schema: &AxesSchema, rotated: usize) -> Result<RopeAxes> {
-        let AxesSchema { hf, gguf, default, pairs } = schema;
+    /// The axes by which heads turn of which `rotated` components are rotated; `None` for a folder of a text model whose
+    /// description has them for the GGUFs of other models.
+    fn axes(&self, schema: &AxesSchema, rotated: usize) -> Result<Option<RopeAxes>> {
+        let AxesSchema { hf, gguf, default, gguf_default, pairs } = schema;
         if *pairs == AxisPairs::Halves {
             if !rotated.is_multiple_of(4) {
                 return Err(Error::new(format!(
                     "{rotated} components of a head turn by two positions; a multiple of 4 is needed"
                 )));
             }
-            return Ok(RopeAxes { pairs: *pairs, sections: [0; 3] });
+            return Ok(Some(RopeAxes { pairs: *pairs, sections: [0; 3] }));
         }
         let (key, stated) = match self.config {
             ModelConfig::Hf(_) => {
@@ -178,6 +179,10 @@ impl Fill<'_> {
                 (key, stated.map(|list| list.into_iter().take(3).collect()))
             }
         };
+        let default = default.or(gguf_default.filter(|_| self.config.is_gguf()));
+        if stated.is_none() && default.is_none() && gguf_default.is_some() {
+            return Ok(None);
+        }
         let sections = match (stated, default) {
             (Some(stated), _) => stated.iter().map(|count| *count as usize).collect(),
             (None, Some(default)) => default.to_vec(),
@@ -191,7 +196,7 @@ impl Fill<'_> {
             |sections: &[usize; 3]| *pairs == AxisPairs::InTurn || sum(sections) == Some(rotated / 2);
         let sections =
             sections.filter(|sections| is_whole(sections) && sections.iter().all(|count| *count <= rotated));
-        sections.map(|sections| RopeAxes { pairs: *pairs, sections }).ok_or_else(|| {
+        sections.map(|sections| Some(RopeAxes { pairs: *pairs, sections })).ok_or_else(|| {
             let need = rotated / 2;
             Error::new(format!(
                 "the sections of the rotary positions ('{key}') must be three numbers of pairs, {need} together"

@@ -35,6 +35,8 @@ pub struct AxesSchema {
     pub gguf: Option<String>,
     /// The numbers of a model that states none.
     pub default: Option<[usize; 3]>,
+    /// Those of a GGUF that states none; a `config.json` without numbers is of a model of texts alone, without axes.
+    pub gguf_default: Option<[usize; 3]>,
     /// How pairs are shared out.
     pub pairs: AxisPairs,
 }
