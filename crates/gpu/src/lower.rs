@@ -17,7 +17,7 @@ use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, prod
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
 use crate::state::{HeldLayout, is_keys};
-use crate::step_table::{Rotation, TableParts, group_of};
+use crate::step_table::{GpuRotation, TableParts, group_of};
 use crate::temporary::{inner, matrix_shape};
 use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
 
@@ -293,7 +293,7 @@ impl Lowering<'_> {
             }
             AppliedOp::Reshape { x: _ } => Ok(Vec::new()),
             AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
-                let rotation = Rotation { frequencies, positions };
+                let rotation = GpuRotation { frequencies, positions };
                 let (size, pairs) = (self.columns(x), rotation.pairs(self.graph));
                 let heads = self.stride(x) / size;
                 let words = vec![

@@ -17,24 +17,24 @@ pub(crate) struct TableParts {
     groups: usize,
     spans: Vec<Span>,
     temperatures: Vec<Temperature>,
-    rotations: Vec<Rotation>,
+    rotations: Vec<GpuRotation>,
     /// The inputs of given rows.
     given: Vec<ValueId>,
 }
 
 /// What rows are rotated by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rotation {
+pub(crate) struct GpuRotation {
     /// The weight of frequencies.
     pub frequencies: ValueId,
     /// The input of positions, if they are not those of the sequence.
     pub positions: Option<ValueId>,
 }
 
-impl Rotation {
+impl GpuRotation {
     /// The rotation of a node of the op `rope`.
-    pub fn of(node: &Node) -> Rotation {
-        Rotation { frequencies: node.inputs[1], positions: node.inputs.get(2).copied() }
+    pub fn of(node: &Node) -> GpuRotation {
+        GpuRotation { frequencies: node.inputs[1], positions: node.inputs.get(2).copied() }
     }
 
     /// The pairs of a head that it rotates.
@@ -78,7 +78,7 @@ impl TableParts {
                 Op::Temper { beta, every, offset } => {
                     added(&mut parts.temperatures, Temperature { beta, every, offset });
                 }
-                Op::Rope { .. } => added(&mut parts.rotations, Rotation::of(node)),
+                Op::Rope { .. } => added(&mut parts.rotations, GpuRotation::of(node)),
                 Op::Splice => added(&mut parts.given, node.inputs[1]),
                 _ => {}
             }
@@ -122,7 +122,7 @@ impl TableParts {
     }
 
     /// The place of cosines and sines.
-    pub fn rotation(&self, rotation: Rotation) -> u32 {
+    pub fn rotation(&self, rotation: GpuRotation) -> u32 {
         (self.first_rotation() + place(&self.rotations, &rotation)) as u32
     }
 
@@ -132,7 +132,7 @@ impl TableParts {
     }
 
     /// The rotations, in the order of their tables.
-    pub fn rotations(&self) -> &[Rotation] {
+    pub fn rotations(&self) -> &[GpuRotation] {
         &self.rotations
     }
 

@@ -48,10 +48,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]
     image: Vec<PathBuf>,
     /// Folder with the frames of a video that the message is about: images of one size, in the order of their names.
-    #[arg(long, value_name = "DIR", conflicts_with = "raw", requires = "fps", hide_short_help = true)]
+    #[arg(long, value_name = "DIR", conflicts_with = "raw", requires = "fps")]
     frames: Option<PathBuf>,
     /// Number of those frames in a second.
-    #[arg(long, value_name = "N", requires = "frames", hide_short_help = true)]
+    #[arg(long, value_name = "N", requires = "frames")]
     fps: Option<f64>,
     /// Continue the prompt as it is, without the model's chat template.
     #[arg(long)]

@@ -123,6 +123,8 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "tool-choice",
             "adapter",
             "mmproj",
+            "frames",
+            "fps",
             "arch",
             "allow-key",
             "npu-runtime",
