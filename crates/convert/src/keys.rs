@@ -156,6 +156,7 @@ impl<'a> KeyWriter<'a> {
 
     /// The keys that only other programs read.
     fn written(&mut self) -> Result<()> {
+        self.axes()?;
         let arch = self.arch;
         for WrittenKey { gguf, is } in arch.written.values() {
             let Some(gguf) = gguf else { continue };
@@ -173,7 +174,7 @@ impl<'a> KeyWriter<'a> {
             };
             self.put_once(gguf, value)?;
         }
-        self.axes()
+        Ok(())
     }
 
     /// The numbers of pairs that turn by each axis of positions; llama.cpp's list has a fourth one.
