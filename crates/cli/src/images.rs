@@ -50,7 +50,7 @@ pub fn video(model: &Model, folder: &Path, fps: f64, show: Show) -> Result<Image
         .map_err(named)?;
     if files.len() > MAX_FRAMES {
         let sentence = format!(
-            "{}: has more than {MAX_FRAMES} files; a video has at most as many frames",
+            "{}: has more than {MAX_FRAMES} files; a video has at most {MAX_FRAMES} frames: leave some out",
             folder.display()
         );
         return Err(Error::call(sentence));

@@ -186,8 +186,8 @@ impl ImagePatches {
         ImagePatches::of_parts(values.into(), ImageParts::Crops(crops))
     }
 
-    /// A video: the patches of groups of frames, each of which is read as an image with this grid, and the time of each in
-    /// seconds. All have as many values.
+    /// A video. Its frames form groups, and the tower reads each group as one image with this grid. `values` has the patches
+    /// of the first group, then those of the next; `seconds` has the time of each group. All groups have equally many values.
     ///
     /// ```
     /// use girih::{ImageGrid, ImagePatches};

@@ -192,8 +192,8 @@ impl Preprocess {
         self.rows_of_group(&[picture], cell)
     }
 
-    /// The patches of successive frames, of which each patch has [`Preprocess::frames`]: those of a group of frames after those
-    /// of the group before. The last frame is repeated until its group is full. `down` and `across` are those of a group.
+    /// The patches of a video, group after group. A group has [`Preprocess::frames`] successive frames; the last frame is
+    /// repeated until its group is full. `down` and `across` are those of one group.
     ///
     /// # Errors
     /// As [`Preprocess::rows`]; without frames; or when they have several sizes.

@@ -307,8 +307,8 @@ impl Analysis<'_> {
         Some(self.of(node.inputs[0])?.iter().map(|error| gain * error + own).collect())
     }
 
-    /// The errors of the operand, which are as large, in a row that is not, and `own` ones: bounds make no error larger, and
-    /// differences with a constant change none.
+    /// The errors of the operand, relative to the result, plus `own`. Bounds make no error larger, and subtracting a constant
+    /// changes none; but the row itself becomes smaller or larger.
     fn resized(&self, node: &Node, own: f64) -> Option<Vec<f64>> {
         let (errors, read, made) =
             (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);

@@ -1,5 +1,7 @@
 //! `verify` and `diagnose` of models that read images, with towers in folders and in projector files.
 
+use std::path::Path;
+
 use girih_cpu::kernels::tables;
 
 use crate::program::{Folder, data, fixture, girih, name};
@@ -226,6 +228,14 @@ fn windows_of_patches_are_those_of_the_model() {
     compare("verify", other.name(), &golden).fails(2, "a window of at least one cell is needed");
 }
 
+/// The model in a folder with another first value of a tensor.
+fn with_weight(folder: &Path, tensor: &str, value: f64) -> Folder {
+    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 0, value)]);
+    let other = Folder::of(folder, &["config.json"]);
+    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    other
+}
+
 /// What transformers makes of a video, whose pairs of frames are images here.
 #[test]
 fn videos_pass_in_both_precisions() {
@@ -260,19 +270,13 @@ fn images_of_gemma_4_pass_in_both_precisions() {
     // Another norm, or another bound, of the tower is found there, and not in the text model.
     let layer = "model.vision_tower.encoder.layers.1";
     for tensor in ["post_attention_layernorm.weight", "mlp.up_proj.output_max", "self_attn.k_norm.weight"] {
-        let changed = [(format!("{layer}.{tensor}"), 0, 0.1)];
-        let forged = forged(&folder.join("model.safetensors"), &changed);
-        let other = Folder::of(&folder, &["config.json"]);
-        other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+        let other = with_weight(&folder, &format!("{layer}.{tensor}"), 0.1);
         let ended = compare("verify", other.name(), &golden).end();
         assert!(ended.stdout.contains("tower.layers.1.out is out of bound"), "{tensor}: {}", ended.stdout);
         assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{tensor}: {}", ended.stdout);
     }
     // The embeddings of layers of image tokens are those of the padding token.
-    let changed = [("model.language_model.embed_tokens_per_layer.weight".to_owned(), 0, 9.0)];
-    let forged = forged(&folder.join("model.safetensors"), &changed);
-    let other = Folder::of(&folder, &["config.json"]);
-    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+    let other = with_weight(&folder, "model.language_model.embed_tokens_per_layer.weight", 9.0);
     let ended = compare("verify", other.name(), &golden).end();
     assert_eq!(ended.code, 1, "{}", ended.stdout);
 }
@@ -297,9 +301,7 @@ fn images_of_gemma_4_12b_pass_in_both_precisions() {
         ("model.vision_embedder.pos_norm.bias", "tower.rows"),
         ("model.embed_vision.embedding_projection.weight", "tower.rows"),
     ] {
-        let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 0, 0.5)]);
-        let other = Folder::of(&folder, &["config.json"]);
-        other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+        let other = with_weight(&folder, tensor, 0.5);
         let ended = compare("verify", other.name(), &golden).end();
         assert!(ended.stdout.contains(&format!("{value} is out of bound")), "{tensor}: {}", ended.stdout);
         assert!(!ended.stdout.contains("layers.0.out is out of bound"), "{tensor}: {}", ended.stdout);
@@ -324,9 +326,7 @@ fn images_of_gemma_4_31b_pass_in_both_precisions() {
     }
     for tensor in ["std_bias", "std_scale"] {
         let tensor = format!("model.vision_tower.{tensor}");
-        let forged = forged(&folder.join("model.safetensors"), &[(tensor.clone(), 0, 0.5)]);
-        let other = Folder::of(&folder, &["config.json"]);
-        other.copy(&forged.file("golden.safetensors"), "model.safetensors");
+        let other = with_weight(&folder, &tensor, 0.5);
         let ended = compare("verify", other.name(), &golden).end();
         assert!(ended.stdout.contains("tower.rows is out of bound"), "{tensor}: {}", ended.stdout);
     }

@@ -150,8 +150,8 @@ impl Fill<'_> {
         })
     }
 
-    /// The axes by which heads turn of which `rotated` components are rotated; `None` for a folder of a text model whose
-    /// description has them for the GGUFs of other models.
+    /// The axes of positions by which `rotated` components of a head turn. `None` if a `config.json` states none and the
+    /// description has axes for GGUFs only.
     fn axes(&self, schema: &AxesSchema, rotated: usize) -> Result<Option<RopeAxes>> {
         let AxesSchema { hf, gguf, default, gguf_default, pairs } = schema;
         if *pairs == AxisPairs::Halves {
