@@ -5,7 +5,7 @@ use std::sync::Arc;
 use girih_graph::Result;
 use girih_graph::description::{
     AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DefaultRounding,
-    Services, byte_count,
+    DriverFiles, Services, byte_count,
 };
 use girih_graph::store::StoreOptions;
 
@@ -24,6 +24,7 @@ pub static INFO: BackendInfo = BackendInfo {
     devices: |_| Ok(vec![device()]),
     options: OPTIONS,
     exact: &[(PRECISION, "f32")],
+    driver: DriverFiles::NONE,
     is_simulated: false,
     notes: &[],
     open,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
-    byte_count,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
+    Services, byte_count,
 };
 use girih_tensor::Result;
 
@@ -18,9 +18,30 @@ pub static INFO: BackendInfo = BackendInfo {
     devices,
     options: OPTIONS,
     exact: &[],
+    driver: DRIVER,
     is_simulated: false,
     notes: &[],
     open,
+};
+
+/// Vulkan's drivers of Mesa and NVIDIA, installed by distributions, by NVIDIA's installer and container toolkit, in NixOS and in WSL.
+const DRIVER: DriverFiles = DriverFiles {
+    read: &[
+        "/etc/drirc",
+        "/etc/glvnd",
+        "/etc/nvidia",
+        "/etc/vulkan",
+        "/run/opengl-driver",
+        "/usr/local/lib",
+        "/usr/local/nvidia",
+        "/usr/local/share/vulkan",
+        "/usr/share/drirc.d",
+        "/usr/share/glvnd",
+        "/usr/share/libdrm",
+        "/usr/share/nvidia",
+        "/usr/share/vulkan",
+    ],
+    devices: &["/dev/dri", "/dev/dxg", "/dev/kfd", "/dev/nvidia*"],
 };
 
 const MEMORY: &str = "gpu-memory";

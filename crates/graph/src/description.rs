@@ -28,6 +28,8 @@ pub struct BackendInfo {
     pub options: &'static [BackendOption],
     /// The options that give the most exact results; empty if no option affects rounding.
     pub exact: &'static [(&'static str, &'static str)],
+    /// The files of its driver.
+    pub driver: DriverFiles,
     /// Whether its times are those of a simulation.
     pub is_simulated: bool,
     /// Sentences that users of its results should know.
@@ -53,6 +55,21 @@ impl BackendDevice {
     pub fn only(about: impl Into<String>) -> BackendDevice {
         BackendDevice { about: about.into(), ..BackendDevice::default() }
     }
+}
+
+/// What a backend's driver uses beside the system's libraries, `/proc` and `/sys`, so that a confined process may use it, too. Paths
+/// that do not exist count for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverFiles {
+    /// Files and folders that are read.
+    pub read: &'static [&'static str],
+    /// Devices that are read, written and controlled, and folders of such; `*` at the end stands for any further letters.
+    pub devices: &'static [&'static str],
+}
+
+impl DriverFiles {
+    /// Those of a backend without a driver.
+    pub const NONE: DriverFiles = DriverFiles { read: &[], devices: &[] };
 }
 
 /// Makes a backend with these settings, which may use these services.
@@ -474,6 +491,7 @@ mod tests {
             },
         ],
         exact: &[("mode", "slow")],
+        driver: DriverFiles::NONE,
         is_simulated: true,
         notes: &[],
         open: |_, _| Err(Error::new("not opened here")),
