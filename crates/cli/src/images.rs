@@ -56,8 +56,7 @@ pub fn video(model: &Model, folder: &Path, fps: f64, show: Show) -> Result<Image
         return Err(Error::call(sentence));
     }
     files.sort();
-    let frames: Vec<Picture> = files.iter().map(|path| picture(path, show)).collect::<Result<_>>()?;
-    let patches = model.video_patches(&frames, fps)?;
+    let patches = model.video_patches_with(files.len(), fps, |index| picture(&files[index], show))?;
     if let Some(note) = patches.note() {
         show.note(format!("{}: {note}", folder.display()));
     }

@@ -81,7 +81,15 @@ fn run_answers_about_a_video_of_frames() {
         golden["videos"][0]["tokens"].as_array().map(Vec::len)
     );
     run(&model, &frames(&["rgb.png", "wide.png"]), &["2"]).fails(2, "give frames of one size");
-    run(&model, &three, &["0"]).fails(2, "a video has 0 frames per second; a number above 0 is needed");
+    run(&model, &frames(&["rgb.png"]), &["2"])
+        .fails(2, "a video has 1 frames, but 2 are one patch; give 2 or more");
+    run(&model, &frames(&[]), &["2"]).fails(2, "a video has 0 frames");
+    for rate in ["0", "-1", "NaN", "inf"] {
+        run(&model, &three, &[rate]).fails(2, "frames per second; a number above 0 is needed");
+    }
+    let text = frames(&["grey.png", "rgb.png"]);
+    text.write("notes.txt", "no image");
+    run(&model, &text, &["2"]).fails(2, "notes.txt: the image is of an unknown format");
     run(&seeing_model(), &three, &["2"]).fails(2, "girih reads no videos of this model");
     girih(&["run", model.name(), "Hi", "--frames", three.name()]).fails(2, "--fps");
 }
