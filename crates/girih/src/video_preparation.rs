@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use girih_graph::{Error, ErrorKind, Result};
 use girih_image::{Picture, Preprocess, TargetSize, video_size};
 use girih_model::arch::{ImageGrid, TowerFacts};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::image::ImagePatches;
 use crate::image_preparation::{config_of, preprocess};
@@ -35,6 +35,9 @@ const OF_SAMPLING: [&str; 8] = [
 /// assert_eq!(girih::MAX_FRAMES, 768);
 /// ```
 pub const MAX_FRAMES: usize = 768;
+
+/// The number of frames in a second for which videos are sampled, if nothing states it.
+const USUAL_RATE: f64 = 2.0;
 
 /// The maximum number of pixels of all frames, those of the published models of Qwen3-VL.
 const MAX_PIXELS: u64 = 25_165_824;
@@ -97,6 +100,28 @@ impl Model {
         Ok(ImagePatches::video(rows.values, grid, seconds)?.with_note(note))
     }
 
+    /// How many frames of a video come in a second, if nobody says it: what the model's files state for sampling, or 2, as in
+    /// transformers' `Qwen3VLVideoProcessor` and Qwen's own programs.
+    ///
+    /// ```no_run
+    /// assert_eq!(girih::Model::open("models/Qwen3-VL-2B-Instruct")?.video_rate()?, 2.0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model reads no videos, or its files do not say how they are prepared.
+    pub fn video_rate(&self) -> Result<f64> {
+        self.video_facts()?;
+        let (file, config) = video_config(self)?;
+        match config.get("fps") {
+            None | Some(Value::Null) => Ok(USUAL_RATE),
+            Some(stated) => stated.as_f64().filter(|rate| *rate > 0.0).ok_or_else(|| {
+                let value: String = stated.to_string().chars().take(80).collect();
+                refused(format!("{file}: the key 'fps' is {value}; a number above 0 is needed"))
+            }),
+        }
+    }
+
     /// Checks that the model reads videos.
     ///
     /// ```no_run
@@ -137,6 +162,15 @@ fn check_frames(count: usize, group: usize, frames_per_second: f64) -> Result<()
     Ok(())
 }
 
+/// What the model's files say of videos, and the name of the file.
+fn video_config(model: &Model) -> Result<(&'static str, Map<String, Value>)> {
+    config_of(model, FILES, PART)?.ok_or_else(|| {
+        refused(
+            "the model has no video_preprocessor_config.json, which says how its videos are prepared; download it, too",
+        )
+    })
+}
+
 /// How this number of frames with these sides becomes patches, and a note if they become smaller than the model's files say.
 fn frame_preparation(
     model: &Model,
@@ -144,11 +178,7 @@ fn frame_preparation(
     count: usize,
     sides: [u32; 2],
 ) -> Result<(Preprocess, Option<String>)> {
-    let Some((file, mut config)) = config_of(model, FILES, PART)? else {
-        return Err(refused(
-            "the model has no video_preprocessor_config.json, which says how its videos are prepared; download it, too",
-        ));
-    };
+    let (file, mut config) = video_config(model)?;
     config.retain(|key, value| {
         !OF_SAMPLING.contains(&key.as_str())
             && (key, &*value) != (&"cap_pixels_per_frame".to_owned(), &Value::Bool(false))
