@@ -63,6 +63,20 @@ pub fn video(model: &Model, folder: &Path, fps: f64, show: Show) -> Result<Image
     Ok(patches)
 }
 
+/// The patches of a video that a text states: the folder of its frames, and behind it how many come in a second; without that
+/// number, as many as the model's files say.
+///
+/// # Errors
+/// As [`video`].
+pub fn stated_video(model: &Model, text: &str, show: Show) -> Result<ImagePatches> {
+    let (folder, stated) = match text.rsplit_once(char::is_whitespace) {
+        Some((folder, last)) => last.parse().map_or((text, None), |fps| (folder.trim_end(), Some(fps))),
+        None => (text, None),
+    };
+    let fps = stated.map_or_else(|| model.video_rate(), Ok)?;
+    video(model, Path::new(folder), fps, show)
+}
+
 /// `options` with images. A step has room for the rows of one image and a row of each other sequence; `show` says if that
 /// raises the chunk.
 ///
