@@ -160,13 +160,13 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
-    let (mean, std) = if facts.unit_values { (0.0, 1.0) } else { (0.5, 0.5) };
+    let [mean, std] = facts.pixel_norm.mean_and_std();
     Preprocess {
         size,
         filter,
         rescale: 1.0 / 255.0,
-        mean: [mean; 3],
-        std: [std; 3],
+        mean,
+        std,
         patch: facts.patch as u32,
         frames: facts.frames as u32,
         order: match facts.order {

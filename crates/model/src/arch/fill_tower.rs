@@ -88,7 +88,7 @@ impl Fill<'_> {
                 .transpose()?,
             most_rows: None,
             order: schema.values,
-            unit_values: schema.unit_values,
+            pixel_norm: schema.pixel_norm,
             positions: schema.positions,
             bounds: schema.bounds.as_ref().map_or(Ok(BTreeMap::new()), |bounds| self.bounds(bounds))?,
             norm: schema.norm.then(norm).transpose()?,

@@ -45,9 +45,11 @@ pub struct TowerSchema {
     /// The order of the values of a patch.
     #[serde(default)]
     pub values: PatchOrder,
-    /// Whether the values of a patch are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
+    /// What becomes of the values of a pixel, if the model's files do not say it.
     #[serde(default)]
-    pub unit_values: bool,
+    pub pixel_norm: PixelNorm,
+    /// What projector files say of it, if that is something else because the tower itself computes a part of it.
+    pub gguf_pixel_norm: Option<PixelNorm>,
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
@@ -94,6 +96,38 @@ pub enum PatchOrder {
     ByChannel,
     /// Row of pixels after row, of each pixel its channels.
     ByPixel,
+}
+
+/// What becomes of the values of a pixel, which are from 0 to 1, before the tower reads them: a mean is subtracted, and the
+/// rest divided by a deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PixelNorm {
+    /// Values from −1 to 1 (transformers' `IMAGENET_STANDARD_MEAN` and `IMAGENET_STANDARD_STD`).
+    #[default]
+    Signed,
+    /// The same values.
+    Unit,
+    /// Those of CLIP (transformers' `OPENAI_CLIP_MEAN` and `OPENAI_CLIP_STD`).
+    Clip,
+}
+
+impl PixelNorm {
+    /// The mean and the deviation of each channel.
+    pub fn mean_and_std(self) -> [[f32; 3]; 2] {
+        match self {
+            PixelNorm::Signed => [[0.5; 3]; 2],
+            PixelNorm::Unit => [[0.0; 3], [1.0; 3]],
+            PixelNorm::Clip => {
+                [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_58, 0.275_777_11]]
+            }
+        }
+    }
+
+    /// Whether it is the usual one.
+    pub fn is_usual(&self) -> bool {
+        *self == PixelNorm::default()
+    }
 }
 
 /// The bounds of linear parts of layers: numbers below and above become the bounds, before and behind the matrix. The
