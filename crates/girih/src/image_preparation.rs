@@ -106,7 +106,11 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
         return Ok(usual(facts, side));
     }
     // A projector file has no settings of this kind.
-    let pixels = facts.pixels.filter(|_| model.files().weights.container().kind() == ContainerKind::Gguf);
+    let is_gguf = model.files().weights.container().kind() == ContainerKind::Gguf;
+    if is_gguf && facts.sized == AnySize::Largest {
+        return largest(facts, &Map::new());
+    }
+    let pixels = facts.pixels.filter(|_| is_gguf);
     let Some(PixelsSchema { min, max }) = pixels else {
         return Err(Error::with_kind(
             ErrorKind::Refused,

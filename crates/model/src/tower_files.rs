@@ -17,6 +17,9 @@ use crate::weights::ModelWeights;
 /// The object of `config.json` that describes the tower.
 const VISION_OBJECT: &str = "vision_config";
 
+/// The table of learned positions.
+const TABLE: &str = "embed.positions";
+
 /// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
 
@@ -56,12 +59,16 @@ impl TowerFiles {
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let mut facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
         if let Some(tower) = &mut facts.tower {
+            if config.is_none() && own.tower.as_ref().is_some_and(|own| own.prompt.mutual.is_conditional()) {
+                tower.image_tokens.mutual = !text.layers.iter().any(|layer| layer.input.is_some());
+            }
             tower.most_rows = most_rows(tower, text);
         }
         // The text model's description has checked the other keys.
         let part = config.map(|config| serde_json::json!({ VISION_OBJECT: config.get(VISION_OBJECT) }));
         arch::check_keys(&own, &part.as_ref().map_or(source, ModelConfig::Hf), &facts, &allowed)?;
         weights.complete(&own, &facts)?;
+        check_table(&facts, &weights)?;
         let tower =
             facts.tower.clone().ok_or_else(|| Error::new(format!("'{}' is no image tower", own.name)))?;
         let (taps, layers) = (tower.taps.len(), text.image_layers);
@@ -109,7 +116,7 @@ impl TowerFiles {
             PatchPositions::ByAxis | PatchPositions::ByPoint => return self.rows_by_axis(grid),
             PatchPositions::Interpolated => {}
         }
-        let table = self.weights.numbers("embed.positions")?;
+        let table = self.weights.numbers(TABLE)?;
         let width = self.facts.sizes.width;
         let side = (table.len() / width).isqrt();
         let axis = |count: usize| -> Vec<([usize; 2], [f32; 2])> {
@@ -142,7 +149,6 @@ impl TowerFiles {
 
     /// The sum of the rows of each patch's column and of its line.
     fn rows_by_axis(&self, grid: ImageGrid) -> Result<Vec<f32>> {
-        const TABLE: &str = "embed.positions";
         let width = self.facts.sizes.width;
         let all = self.weights.info(TABLE).map_or(0, |(_, shape)| shape.elements());
         let points = all / width / PLACE_AXES;
@@ -198,6 +204,25 @@ fn described(names: &Names, projector: Option<&Container>) -> Result<Arch> {
     let mut own = tower_of(towers, container.metadata())?;
     name_as_before(&mut own, container);
     Ok(own)
+}
+
+/// Checks that a table of positions by axis has rows for both of them.
+fn check_table(facts: &Facts, weights: &ModelWeights) -> Result<()> {
+    let (Some(tower), Some((_, shape))) = (&facts.tower, weights.info(TABLE)) else { return Ok(()) };
+    let width = facts.sizes.width;
+    let fits = match (tower.positions, shape.extents()) {
+        (PatchPositions::Learned | PatchPositions::Interpolated, _) => true,
+        (PatchPositions::ByAxis, [axes, _, columns]) | (PatchPositions::ByPoint, [_, axes, columns]) => {
+            (*axes, *columns) == (PLACE_AXES, width)
+        }
+        (PatchPositions::ByAxis | PatchPositions::ByPoint, _) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "'{TABLE}' has the shape {shape}; rows of {width} for {PLACE_AXES} axes are needed"
+    )))
 }
 
 /// The largest number of rows of an image whose rows attend to each other both ways within windows only. Rows at both ends

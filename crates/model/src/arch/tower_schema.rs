@@ -135,7 +135,7 @@ impl PixelNorm {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundsSchema {
-    /// Whether the model has them.
+    /// Whether the model has them. A GGUF does not state it: it has the weights, or not.
     #[serde(rename = "if")]
     pub are_there: Field,
     /// The parts that do, such as `mixer.q`.
@@ -210,7 +210,7 @@ pub struct ProjectorSchema {
     #[serde(default)]
     pub scaled: bool,
     /// Whether the mean of a cell is standardized before its norm: less `projector.shift`, times `projector.scale`, column by
-    /// column.
+    /// column. A GGUF does not state it: it has the weights, or not.
     pub standardized_if: Option<Field>,
     /// What the norm computes.
     #[serde(default)]
@@ -273,13 +273,21 @@ pub struct ImagePromptSchema {
 pub enum MutualRule {
     /// They do, or not, in all models.
     Always(bool),
-    /// They do if a parameter is this word.
+    /// They do if a parameter is this word. A GGUF does not state it: they do unless the text model has embeddings of layers, as
+    /// in Gemma 4 E2B and E4B (llama.cpp's `mtmd_decode_use_non_causal` tells these by their sizes).
     If {
         /// The parameter.
         of: Field,
         /// The word.
         is: String,
     },
+}
+
+impl MutualRule {
+    /// Whether it depends on the model.
+    pub fn is_conditional(&self) -> bool {
+        matches!(self, MutualRule::If { .. })
+    }
 }
 
 impl Default for MutualRule {
