@@ -21,8 +21,8 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
---grids says the patches down and across of images of any size, in turn. With --video, the model reads the images of a prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden
-has them as images.
+--grids says the patches down and across of images of any size, in turn. With --video, the model reads the images of a
+prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden has them as images.
 
 The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
 pixels less 1. Those of Gemma 4 12B are its merged patches, row by row.

@@ -163,7 +163,17 @@ fn images_of_any_size_pass_in_both_precisions() {
 /// Weights of two frames, queries with keys and values, and projectors of tapped layers by the numbers of their layers.
 #[test]
 fn images_of_any_size_pass_from_a_projector_file() {
-    for model in ["qwen2_vl", "qwen2_5_vl_windows", "qwen3_vl", "qwen3_vl_moe", "qwen3_5_vision"] {
+    let models = [
+        "qwen2_vl",
+        "qwen2_5_vl_windows",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5_vision",
+        "gemma4_vision",
+        "gemma4_31b",
+        "gemma4_unified",
+    ];
+    for model in models {
         let text = fixture(&format!("gguf/{model}.gguf"));
         let projector = fixture(&format!("mmproj/mmproj-{model}.gguf"));
         let golden = fixture(model).join("images.safetensors");
