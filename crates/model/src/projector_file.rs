@@ -50,7 +50,10 @@ pub(crate) fn tower_of(towers: Vec<Arch>, metadata: &Metadata) -> Result<Arch> {
     };
     let tower = towers.into_iter().nth(found).expect("it is the position of one");
     if let Some(key) = tower.matches.gguf_if.iter().find(|key| metadata.value(key).is_none()) {
-        return Err(Error::new(format!("has no '{key}', which a projector {} needs", quote(stated))));
+        return Err(Error::new(format!(
+            "has no '{key}', which a projector {} needs; convert the model again",
+            quote(stated)
+        )));
     }
     check_pixels(&tower, metadata)?;
     Ok(tower)
@@ -64,8 +67,9 @@ fn check_pixels(tower: &Arch, metadata: &Metadata) -> Result<()> {
         ["clip.vision.image_mean", "clip.vision.image_std"].into_iter().zip(norm.mean_and_std())
     {
         let value = metadata.value(key);
-        let value =
-            value.ok_or_else(|| Error::new(format!("has no '{key}', which a projector file needs")))?;
+        let value = value.ok_or_else(|| {
+            Error::new(format!("has no '{key}', which a projector file needs; convert the model again"))
+        })?;
         let is_usual = matches!(value, MetadataValue::Array(MetadataArray::F32(list))
             if list.len() == usual.len() && list.iter().eq(&usual));
         if !is_usual {
