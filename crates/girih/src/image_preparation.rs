@@ -106,7 +106,11 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
         return Ok(usual(facts, side));
     }
     // A projector file has no settings of this kind.
-    let pixels = facts.pixels.filter(|_| model.files().weights.container().kind() == ContainerKind::Gguf);
+    let is_gguf = model.files().weights.container().kind() == ContainerKind::Gguf;
+    if is_gguf && facts.sized == AnySize::Largest {
+        return largest(facts, &Map::new());
+    }
+    let pixels = facts.pixels.filter(|_| is_gguf);
     let Some(PixelsSchema { min, max }) = pixels else {
         return Err(Error::with_kind(
             ErrorKind::Refused,
@@ -160,13 +164,13 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
-    let (mean, std) = if facts.unit_values { (0.0, 1.0) } else { (0.5, 0.5) };
+    let [mean, std] = facts.pixel_norm.mean_and_std();
     Preprocess {
         size,
         filter,
         rescale: 1.0 / 255.0,
-        mean: [mean; 3],
-        std: [std; 3],
+        mean,
+        std,
         patch: facts.patch as u32,
         frames: facts.frames as u32,
         order: match facts.order {
