@@ -429,7 +429,7 @@ mod tests {
         for (name, multiple, max) in [("qwen2_vl", 8, 4096 * 16), ("qwen2_5_vl_windows", 16, 4096 * 64)] {
             let found = of_gguf(name);
             assert_eq!(found.size, TargetSize::Within { multiple, min: 3136, max });
-            assert_eq!((found.mean[0], found.std[2]), (0.481_454_66, 0.275_777_11));
+            assert_eq!((found.mean[0], found.std[2]), (0.481_454_66, 0.275_777_1));
         }
         for (name, mean, multiple, max) in
             [("gemma4_vision", 0.5, 12, 280 * 144), ("gemma4_unified", 0.0, 12, 16 * 144)]
