@@ -417,6 +417,33 @@ mod tests {
         assert!(error.contains("'do_image_splitting' is true"), "{error}");
     }
 
+    /// What the published processors of these models do, with the sizes of the fixtures.
+    #[test]
+    fn a_gguf_without_settings_is_prepared_as_the_published_models() {
+        let of_gguf = |name: &str| {
+            let projector = Some(fixture(&format!("mmproj/mmproj-{name}.gguf")).into());
+            let options = crate::OpenOptions { projector, ..crate::OpenOptions::default() };
+            let model = Model::open_with(&fixture(&format!("gguf/{name}.gguf")), &options).unwrap();
+            preparation(&model).unwrap().image
+        };
+        for (name, multiple, max) in [("qwen2_vl", 8, 4096 * 16), ("qwen2_5_vl_windows", 16, 4096 * 64)] {
+            let found = of_gguf(name);
+            assert_eq!(found.size, TargetSize::Within { multiple, min: 3136, max });
+            assert_eq!((found.mean[0], found.std[2]), (0.481_454_66, 0.275_777_1));
+        }
+        for (name, mean, multiple, max) in
+            [("gemma4_vision", 0.5, 12, 280 * 144), ("gemma4_unified", 0.0, 12, 16 * 144)]
+        {
+            let found = of_gguf(name);
+            assert_eq!(
+                (found.size, found.mean),
+                (TargetSize::Largest { multiple, max }, [mean; 3]),
+                "{name}"
+            );
+            assert_eq!(found.filter, ResizeFilter::Bicubic);
+        }
+    }
+
     /// A picture of more patches than the tower takes becomes smaller, and the note says so.
     #[test]
     fn a_picture_that_becomes_smaller_than_stated_has_a_note() {

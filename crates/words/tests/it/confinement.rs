@@ -45,11 +45,7 @@ fn confines_itself_to_a_port() {
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (collector, other) = (listen(), listen());
     let address = |socket: &TcpListener| socket.local_addr().expect("an address");
-    let allowed = Confinement {
-        devices: Vec::new(),
-        connect: Some(address(&collector).port()),
-        ..Confinement::default()
-    };
+    let allowed = Confinement { connect: Some(address(&collector).port()), ..Confinement::default() };
     let states = confine(&allowed);
     println!("{states:?}");
     if states[&SandboxLayer::Seccomp].is_some() || states[&SandboxLayer::Landlock].is_some() {
@@ -70,6 +66,7 @@ fn confines_itself() {
     let allowed = Confinement {
         read: vec![folder().join("read"), folder().join("missing")],
         write: vec![folder().join("write")],
+        devices: Vec::new(),
         run: vec![program.clone()],
         connect: None,
     };
