@@ -8,6 +8,7 @@ use girih_tensor::Result;
 
 use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::device_list::AdapterChoice;
+use crate::precision::ActPrecision;
 use crate::program::{GpuProgram, scratch_bytes, staging_bytes};
 use crate::refuse;
 use crate::state::GpuState;
@@ -19,20 +20,26 @@ pub struct GpuBackend {
     device: Arc<GpuDevice>,
     /// The device's memory that models may use; without a limit, the driver refuses what it has no room for.
     memory: u64,
+    precision: ActPrecision,
 }
 
 impl GpuBackend {
-    /// Opens a GPU; `memory` bounds what models may take of its memory.
+    /// Opens a GPU; `memory` bounds what models may take of its memory, and activations are rounded to `precision` before
+    /// they are multiplied by quantized weights.
     ///
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
-    pub fn open(choice: &AdapterChoice, memory: Option<u64>) -> Result<GpuBackend> {
-        Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory))
+    pub fn open(
+        choice: &AdapterChoice,
+        memory: Option<u64>,
+        precision: ActPrecision,
+    ) -> Result<GpuBackend> {
+        Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory, precision))
     }
 
     /// The backend on an open device.
-    fn on(device: Arc<GpuDevice>, memory: Option<u64>) -> GpuBackend {
-        GpuBackend { device, memory: memory.unwrap_or(u64::MAX) }
+    fn on(device: Arc<GpuDevice>, memory: Option<u64>, precision: ActPrecision) -> GpuBackend {
+        GpuBackend { device, memory: memory.unwrap_or(u64::MAX), precision }
     }
 }
 
@@ -55,9 +62,9 @@ impl Backend for GpuBackend {
         format!("gpu:{name}, {product}, {driver}")
     }
 
-    /// Weights have the numbers of their format, and everything else is `f32`.
-    fn numerics(&self, _: &Graph) -> Numerics {
-        Numerics::single()
+    /// Weights have the numbers of their format, and everything but rounded activations is `f32`.
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        self.precision.numerics(graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
@@ -77,7 +84,7 @@ impl Backend for GpuBackend {
             weights: GpuWeights::plan(graph),
             in_file: 0,
             state: GpuState::plan(graph, blocks),
-            scratch: scratch_bytes(graph, self.device.binding_limit()),
+            scratch: scratch_bytes(graph, self.device.binding_limit(), self.precision),
             output: 0,
             staging: 0,
         };
@@ -91,7 +98,7 @@ impl Backend for GpuBackend {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<GpuWeights> {
-        GpuWeights::load(&self.device, graph, source)
+        GpuWeights::load(&self.device, graph, source, self.precision)
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<GpuState> {
@@ -139,15 +146,19 @@ mod tests {
         let opened =
             |tuning| Arc::new(GpuDevice::new(adapter, tuning).expect("the adapter has what kernels need"));
         let devices = [KernelTuning::SOFTWARE, KernelTuning::GPU].map(opened);
-        let open = |index: usize| -> Box<dyn AnyBackend> {
-            Box::new(GpuBackend::on(Arc::clone(&devices[index]), None))
-        };
-        let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
-        let round = Roundoff::SINGLE;
-        let cases =
-            (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
-        let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
-        assert_eq!(report.faults(), [] as [&str; 0]);
+        for (precision, round) in
+            [(ActPrecision::F32, Some(Roundoff::SINGLE)), (ActPrecision::Int8, None)]
+        {
+            let open = |index: usize| -> Box<dyn AnyBackend> {
+                Box::new(GpuBackend::on(Arc::clone(&devices[index]), None, precision))
+            };
+            let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
+            let ops = [OpName::Linear, OpName::LinearHeads, OpName::Experts];
+            let cases =
+                (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, Roundoff::SINGLE))));
+            let report = check_cases(TestedBackend::new("tunings", &ways, round), cases);
+            assert_eq!(report.faults(), [] as [&str; 0]);
+        }
     }
     #[test]
     fn a_fault_of_the_device_ends_a_run_with_one_sentence() {
@@ -171,7 +182,7 @@ mod tests {
             || Arc::new(GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels"));
         let case = draw(OpName::Attend, 3, Roundoff::SINGLE);
         let run = |device: &Arc<GpuDevice>| {
-            error_shares(Box::new(GpuBackend::on(Arc::clone(device), None)), &case, Roundoff::SINGLE)
+            error_shares(Box::new(GpuBackend::on(Arc::clone(device), None, ActPrecision::F32)), &case, Roundoff::SINGLE)
         };
         let device = opened();
         let before = device.checks();

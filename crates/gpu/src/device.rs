@@ -250,6 +250,11 @@ impl GpuDevice {
         binding.min(buffer).min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES
     }
 
+    /// What differs between devices in its kernels.
+    pub fn tuning(&self) -> KernelTuning {
+        self.tuning
+    }
+
     /// Whether times of kernels can be read.
     pub fn has_timestamps(&self) -> bool {
         self.has_timestamps

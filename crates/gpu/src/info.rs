@@ -10,6 +10,7 @@ use girih_tensor::Result;
 
 use crate::backend::GpuBackend;
 use crate::device_list::{AdapterChoice, GpuAdapter, adapters};
+use crate::precision::ActPrecision;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
@@ -17,13 +18,14 @@ pub static INFO: BackendInfo = BackendInfo {
     about: "a GPU, through Vulkan or Metal",
     devices,
     options: OPTIONS,
-    exact: &[],
+    exact: &[(PRECISION, "f32")],
     is_simulated: false,
     notes: &[],
     open,
 };
 
 const MEMORY: &str = "gpu-memory";
+const PRECISION: &str = "act-precision";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -34,6 +36,7 @@ const OPTIONS: &[BackendOption] = &[
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },
+    BackendOption::act_precision(|| ActPrecision::ALL.iter().map(|it| it.name()).collect()),
     // The program that opens backends cuts the model: a backend knows no other one.
     BackendOption {
         name: "gpu-layers",
@@ -68,8 +71,14 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     Ok(list)
 }
 
+fn precision(name: &str) -> Result<ActPrecision, String> {
+    let found = ActPrecision::ALL.into_iter().find(|precision| precision.name() == name);
+    found.ok_or_else(|| "must be one of f32, int8".to_owned())
+}
+
 fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let memory = settings.parsed(MEMORY, byte_count)?;
     let choice = AdapterChoice::parse(settings.device.as_deref());
-    Ok(Box::new(GpuBackend::open(&choice, memory)?))
+    let precision = settings.parsed(PRECISION, precision)?.unwrap_or_default();
+    Ok(Box::new(GpuBackend::open(&choice, memory, precision)?))
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use girih_tensor::DType;
 
+use crate::integer_source::{self, GemvShape};
 use crate::layout::BandLayout;
 
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
@@ -16,18 +17,46 @@ pub(crate) struct KernelTuning {
     teams: u32,
     /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
     groups_at_once: u32,
+    integers: IntegerTuning,
 }
+
+/// The workgroups of products of a few rows by integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IntegerTuning {
+    /// Short code.
+    Short,
+    /// Workgroups for many processors, with all codes of a slice in flight.
+    Wide,
+}
+
+/// Workgroups that a GPU runs at once, at least: two for each of an H100's 132 processors.
+const MANY_WORKGROUPS: u32 = 264;
 
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
-    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1 };
+    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short };
 
     /// For GPUs: many reads in flight.
-    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4 };
+    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide };
 
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
         self.teams * 32
+    }
+
+    /// The workgroups of a product of up to `rows` rows by integers: `bands` in all, of `groups` groups of columns.
+    pub fn gemv_shape(self, rows: u32, bands: u32, groups: u32) -> GemvShape {
+        if self.integers == IntegerTuning::Short {
+            return GemvShape { rows, lanes: 32, teams: 8, groups_at_once: 1 };
+        }
+        let lanes = if bands < MANY_WORKGROUPS { 16 } else { 32 };
+        // Several rows take more of the workgroup's memory.
+        let teams = match (rows, lanes) {
+            (1, 16) if groups > 16 * 8 => 32,
+            (1, _) => 16,
+            _ => 8,
+        };
+        GemvShape { rows, lanes, teams, groups_at_once: 8 }
     }
 }
 
@@ -46,6 +75,14 @@ pub(crate) enum GpuKernel {
     ExpertGemv(BandLayout),
     /// Products of many rows, in tiles of 16 times this number.
     Gemm(BandLayout, u32),
+    /// Rows rounded to integers.
+    Round,
+    /// Products of a few rows by integers.
+    IntegerGemv(BandLayout, GemvShape),
+    /// Products of one row and the matrix of an expert by integers.
+    IntegerExpertGemv(BandLayout, GemvShape),
+    /// Products of many rows by integers, in tiles of 16 times this number.
+    IntegerGemm(BandLayout, u32),
     /// Rows to state of this type.
     Write(DType),
     /// Attention to state of this type.
@@ -87,6 +124,9 @@ impl GpuKernel {
             GpuKernel::Embed(_) => "embed",
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) => "gemv",
             GpuKernel::Gemm(..) => "gemm",
+            GpuKernel::Round => "round",
+            GpuKernel::IntegerGemv(..) | GpuKernel::IntegerExpertGemv(..) => "gemv_int",
+            GpuKernel::IntegerGemm(..) => "gemm_int",
             GpuKernel::Write(_) => "write",
             GpuKernel::Attend(_) => "attend",
             GpuKernel::Select(_) => "select",
@@ -106,9 +146,13 @@ impl GpuKernel {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
             GpuKernel::Attend(_) => &[R, R, R, R, R, W],
-            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
-                &[R, R, R, R, R, R, W, W, W]
-            }
+            GpuKernel::Gemv(..)
+            | GpuKernel::ExpertGemv(_)
+            | GpuKernel::Gemm(..)
+            | GpuKernel::IntegerGemv(..)
+            | GpuKernel::IntegerExpertGemv(..)
+            | GpuKernel::IntegerGemm(..) => &[R, R, R, R, R, R, W, W, W],
+            GpuKernel::Round => &[R, W],
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Rope => &[R, R, W],
             GpuKernel::Experts => &[R, R, R, W, W],
@@ -129,6 +173,10 @@ impl GpuKernel {
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
+            GpuKernel::Round => integer_source::round(),
+            GpuKernel::IntegerGemv(layout, shape) => integer_source::gemv(layout, shape, false),
+            GpuKernel::IntegerExpertGemv(layout, shape) => integer_source::gemv(layout, shape, true),
+            GpuKernel::IntegerGemm(layout, each) => integer_source::gemm(layout, each),
             GpuKernel::Write(dtype) => {
                 let each = match dtype {
                     DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
@@ -210,7 +258,8 @@ fn gemv(layout: BandLayout, rows: u32, tuning: KernelTuning, is_of_experts: bool
         let _ = write!(products, "            for (; g < end; g += 1u) {{\n{one}            }}\n");
     }
     let head = format!(
-        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n{}",
+        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n\
+         alias Entering = vec4<f32>;\n{}",
         tuning.teams,
         layout.decoder()
     );
@@ -246,7 +295,7 @@ fn group_products(rows: u32, group: u32) -> String {
 }
 
 /// The text with parts in the place of marks.
-fn filled(text: String, parts: &[(&str, String)]) -> String {
+pub(crate) fn filled(text: String, parts: &[(&str, String)]) -> String {
     parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
 }
 
@@ -263,7 +312,7 @@ fn gemm(layout: BandLayout, each: u32) -> String {
         let _ = writeln!(slice, "            t{row} += s{row};\n            s{row} = vec4<f32>(0.0);");
         let _ = writeln!(stored, "    store(group.z, m0 + tm * EACH + {row}u, n0 + tn * 4u, t{row});");
     }
-    let head = format!("const EACH: u32 = {each}u;\n{}", layout.decoder());
+    let head = format!("const EACH: u32 = {each}u;\nalias Entering = vec4<f32>;\n{}", layout.decoder());
     let body = include_str!("kernels/gemm.wgsl");
     let parts = [("DECLARE\n", declared), ("PRODUCTS\n", products), ("SLICE\n", slice), ("STORE\n", stored)];
     filled([head.as_str(), include_str!("kernels/product.wgsl"), body].concat(), &parts)

@@ -1,7 +1,7 @@
 //! Products with matrices as launches: a kernel for few rows and one for many, with the same bits.
 
 use crate::device::BufferPart;
-use crate::kernel::GpuKernel;
+use crate::kernel::{GpuKernel, KernelTuning};
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::layout::BAND;
 use crate::matrix::MatrixShape;
@@ -22,11 +22,62 @@ const SOME_ROWS: u32 = 64;
 /// The rows of an invocation of `gemm` in small and in large tiles, which have 16 times as many.
 const EACH: [u32; 2] = [4, 8];
 
+/// The bytes of a rounded group of columns: its codes, its scale, and the sums of the codes of both halves.
+pub(crate) const ROUNDED_BYTES: u64 = 48;
+
 /// A matrix, or several, with its pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatrixRef<'a> {
     pub shape: MatrixShape,
     pub pieces: &'a [MatrixPiece],
+    /// How its kernels are tuned if rows are rounded to integers before they are multiplied.
+    pub integers: Option<KernelTuning>,
+}
+
+/// A kernel for up to this number of rows, with its workgroups.
+struct ProductVariant {
+    most_rows: u32,
+    kernel: GpuKernel,
+    /// Workgroups of all weight rows.
+    x: u32,
+    /// Rows of a workgroup.
+    rows: u32,
+    /// Whether rows are rounded before, by another launch.
+    is_rounded_before: bool,
+}
+
+impl MatrixRef<'_> {
+    /// The kernels for some bands, few rows first.
+    fn variants(&self, bands: u32) -> Vec<ProductVariant> {
+        let layout = self.shape.layout;
+        let few = |most_rows, rows| {
+            let (kernel, x) = match self.integers {
+                None => (GpuKernel::Gemv(layout, rows), bands),
+                Some(tuning) => {
+                    let all = bands * self.shape.count as u32;
+                    let shape = tuning.gemv_shape(rows, all, self.shape.groups() as u32);
+                    (GpuKernel::IntegerGemv(layout, shape), bands * (BAND as u32 / shape.lanes))
+                }
+            };
+            ProductVariant { most_rows, kernel, x, rows, is_rounded_before: false }
+        };
+        let many = |most_rows, each| {
+            let kernel = match self.integers {
+                None => GpuKernel::Gemm(layout, each),
+                Some(_) => GpuKernel::IntegerGemm(layout, each),
+            };
+            let x = bands.div_ceil(TILE / BAND as u32);
+            let is_rounded_before = self.integers.is_some();
+            ProductVariant { most_rows, kernel, x, rows: 16 * each, is_rounded_before }
+        };
+        vec![few(1, 1), few(FEW_ROWS, ROWS_AT_ONCE), many(SOME_ROWS, EACH[0]), many(u32::MAX, EACH[1])]
+    }
+}
+
+/// Rounds rows of `groups` groups of columns before products of many rows.
+pub(crate) fn round(x: &BufferRef, rounded: &BufferRef, groups: usize, count: Count) -> Instruction {
+    let binds = vec![x.clone(), rounded.clone()];
+    Instruction::Above(FEW_ROWS, GpuLaunch::elements(GpuKernel::Round, binds, vec![0], count, groups))
 }
 
 fn optional(part: Option<&BufferPart>) -> (u32, BufferRef) {
@@ -63,15 +114,16 @@ impl ProductTarget {
     }
 }
 
-/// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads.
+/// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads, and
+/// `rounded` what [`round`] makes of them.
 pub(crate) fn product(
-    x: &BufferRef,
+    [x, rounded]: [&BufferRef; 2],
     matrix: MatrixRef<'_>,
     bias: Option<&BufferPart>,
     target: &ProductTarget,
     count: Count,
 ) -> Vec<Instruction> {
-    let MatrixRef { shape, pieces } = matrix;
+    let MatrixRef { shape, pieces, .. } = matrix;
     let (has_bias, bias) = optional(bias);
     let (heads, groups) = (shape.count as u32, shape.groups() as u32);
     let ([residual, y, y1, y2], ends) = target.parts();
@@ -88,33 +140,24 @@ pub(crate) fn product(
         let strides = [x_head * heads, x_head, width * heads, width];
         let words =
             [&[0, groups, rows, first as u32][..], &strides, &[bands as u32, has_bias, 0], &ends].concat();
-        let binds = [
-            BufferRef::Weight(piece.codes.clone()),
-            BufferRef::Weight(piece.scales.clone()),
-            x.clone(),
-            bias.clone(),
-            BufferRef::Unread,
-            residual.clone(),
-            y.clone(),
-            y1.clone(),
-            y2.clone(),
-        ];
-        let launch = |kernel, x: u32, rows| GpuLaunch {
-            id: 0,
-            kernel,
-            binds: binds.to_vec(),
-            words: words.clone(),
-            count,
-            grid: LaunchGrid::Tiles { x, rows, z: heads, each: 1 },
+        let launch = |variant: ProductVariant| {
+            let entering = if variant.is_rounded_before { rounded } else { x };
+            let binds = vec![
+                BufferRef::Weight(piece.codes.clone()),
+                BufferRef::Weight(piece.scales.clone()),
+                entering.clone(),
+                bias.clone(),
+                BufferRef::Unread,
+                residual.clone(),
+                y.clone(),
+                y1.clone(),
+                y2.clone(),
+            ];
+            let ProductVariant { most_rows, kernel, x, rows, .. } = variant;
+            let grid = LaunchGrid::Tiles { x, rows, z: heads, each: 1 };
+            (most_rows, GpuLaunch { id: 0, kernel, binds, words: words.clone(), count, grid })
         };
-        let bands = bands as u32;
-        let tiles = bands.div_ceil(TILE / BAND as u32);
-        Instruction::ByRows(vec![
-            (1, launch(GpuKernel::Gemv(shape.layout, 1), bands, 1)),
-            (FEW_ROWS, launch(GpuKernel::Gemv(shape.layout, ROWS_AT_ONCE), bands, ROWS_AT_ONCE)),
-            (SOME_ROWS, launch(GpuKernel::Gemm(shape.layout, EACH[0]), tiles, 16 * EACH[0])),
-            (u32::MAX, launch(GpuKernel::Gemm(shape.layout, EACH[1]), tiles, 16 * EACH[1])),
-        ])
+        Instruction::ByRows(matrix.variants(bands as u32).into_iter().map(launch).collect())
     };
     pieces.iter().map(of_piece).collect()
 }
@@ -136,10 +179,17 @@ pub(crate) fn expert_product(
     y: &BufferRef,
     count: Count,
 ) -> Vec<Instruction> {
-    let MatrixRef { shape, pieces } = matrix;
+    let MatrixRef { shape, pieces, integers } = matrix;
     let (has_bias, bias) = optional(bias);
     let groups = shape.groups() as u32;
     let (bands, rows) = (shape.bands() as u32, shape.rows as u32);
+    let (kernel, x_groups) = match integers {
+        None => (GpuKernel::ExpertGemv(shape.layout), bands),
+        Some(tuning) => {
+            let of_shape = tuning.gemv_shape(1, bands * used, groups);
+            (GpuKernel::IntegerExpertGemv(shape.layout, of_shape), bands * (BAND as u32 / of_shape.lanes))
+        }
+    };
     let of_piece = |piece: &MatrixPiece| {
         let (first, experts) = (piece.first / shape.bands(), piece.bands / shape.bands());
         let words = vec![
@@ -160,7 +210,7 @@ pub(crate) fn expert_product(
         ];
         Instruction::Launch(GpuLaunch {
             id: 0,
-            kernel: GpuKernel::ExpertGemv(shape.layout),
+            kernel,
             binds: vec![
                 BufferRef::Weight(piece.codes.clone()),
                 BufferRef::Weight(piece.scales.clone()),
@@ -174,7 +224,7 @@ pub(crate) fn expert_product(
             ],
             words,
             count,
-            grid: LaunchGrid::Tiles { x: bands, rows: 1, z: 1, each: used },
+            grid: LaunchGrid::Tiles { x: x_groups, rows: 1, z: 1, each: used },
         })
     };
     pieces.iter().map(of_piece).collect()

@@ -12,12 +12,15 @@ use crate::device::{BufferPart, GpuDevice, UPLOAD_BYTES};
 use crate::group::{GroupedMatmul, JoinedNodes, joined_name};
 use crate::layout::BAND;
 use crate::matrix::MatrixShape;
+use crate::precision::ActPrecision;
 use crate::weight_role::{WeightRole, use_of};
 
 /// The weights of a model.
 #[derive(Debug)]
 pub struct GpuWeights {
     pub(crate) device: Arc<GpuDevice>,
+    /// To which rows are rounded before they are multiplied by matrices.
+    pub(crate) precision: ActPrecision,
     matrices: HashMap<String, Vec<MatrixPiece>>,
     /// Matrices whose products are one launch, by their joined names.
     groups: HashMap<String, GroupedMatrix>,
@@ -66,9 +69,11 @@ impl GpuWeights {
         device: &Arc<GpuDevice>,
         graph: &Graph,
         source: &dyn WeightSource,
+        precision: ActPrecision,
     ) -> Result<GpuWeights> {
         let mut weights = GpuWeights {
             device: Arc::clone(device),
+            precision,
             matrices: HashMap::new(),
             groups: HashMap::new(),
             vectors: HashMap::new(),
