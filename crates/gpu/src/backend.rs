@@ -29,11 +29,7 @@ impl GpuBackend {
     ///
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
-    pub fn open(
-        choice: &AdapterChoice,
-        memory: Option<u64>,
-        precision: ActPrecision,
-    ) -> Result<GpuBackend> {
+    pub fn open(choice: &AdapterChoice, memory: Option<u64>, precision: ActPrecision) -> Result<GpuBackend> {
         Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory, precision))
     }
 
@@ -146,16 +142,13 @@ mod tests {
         let opened =
             |tuning| Arc::new(GpuDevice::new(adapter, tuning).expect("the adapter has what kernels need"));
         let devices = [KernelTuning::SOFTWARE, KernelTuning::GPU].map(opened);
-        for (precision, round) in
-            [(ActPrecision::F32, Some(Roundoff::SINGLE)), (ActPrecision::Int8, None)]
-        {
+        for (precision, round) in [(ActPrecision::F32, Some(Roundoff::SINGLE)), (ActPrecision::Int8, None)] {
             let open = |index: usize| -> Box<dyn AnyBackend> {
                 Box::new(GpuBackend::on(Arc::clone(&devices[index]), None, precision))
             };
             let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
             let ops = [OpName::Linear, OpName::LinearHeads, OpName::Experts];
-            let cases =
-                (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, Roundoff::SINGLE))));
+            let cases = (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, Roundoff::SINGLE))));
             let report = check_cases(TestedBackend::new("tunings", &ways, round), cases);
             assert_eq!(report.faults(), [] as [&str; 0]);
         }
@@ -182,7 +175,11 @@ mod tests {
             || Arc::new(GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels"));
         let case = draw(OpName::Attend, 3, Roundoff::SINGLE);
         let run = |device: &Arc<GpuDevice>| {
-            error_shares(Box::new(GpuBackend::on(Arc::clone(device), None, ActPrecision::F32)), &case, Roundoff::SINGLE)
+            error_shares(
+                Box::new(GpuBackend::on(Arc::clone(device), None, ActPrecision::F32)),
+                &case,
+                Roundoff::SINGLE,
+            )
         };
         let device = opened();
         let before = device.checks();

@@ -202,8 +202,12 @@ fn dot_of_16(w: vec4<u32>, x: vec4<u32>) -> i32 {
 
 /// The kernel that rounds rows.
 pub(crate) fn round() -> String {
-    [include_str!("kernels/math.wgsl"), include_str!("kernels/integers.wgsl"), include_str!("kernels/round.wgsl")]
-        .concat()
+    [
+        include_str!("kernels/math.wgsl"),
+        include_str!("kernels/integers.wgsl"),
+        include_str!("kernels/round.wgsl"),
+    ]
+    .concat()
 }
 
 /// The kernel of a few rows.
@@ -227,13 +231,18 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
                 true => writeln!(ahead, "            h{group} = h{};", group - 1),
                 false => writeln!(ahead, "            h{group} = raw_scales({at});"),
             };
-            let products_of = group_products(rows, &format!("{group}u"), &format!("c{group}"), &format!("h{group}"));
+            let products_of =
+                group_products(rows, &format!("{group}u"), &format!("c{group}"), &format!("h{group}"));
             let _ = writeln!(products, "        if {group}u < have {{\n{products_of}        }}");
         }
         ahead += "        }\n";
     } else {
-        let products_of =
-            group_products(rows, "k", "loaded(unit + (first + k) * 32u)", "raw_scales(unit + (first + k) * 32u)");
+        let products_of = group_products(
+            rows,
+            "k",
+            "loaded(unit + (first + k) * 32u)",
+            "raw_scales(unit + (first + k) * 32u)",
+        );
         let _ = writeln!(products, "        for (var k = 0u; k < have; k += 1u) {{\n{products_of}        }}");
     }
     let slots = rows * teams * 8;
@@ -286,7 +295,9 @@ pub(crate) fn gemm(layout: BandLayout, each: u32) -> String {
         );
     }
     for row in 0..each {
-        let of = |index: usize, lane: &str| format!("scaled(q{index}, x{row}, dots(w{index}, a{row}, b{row}), s{row}.{lane})");
+        let of = |index: usize, lane: &str| {
+            format!("scaled(q{index}, x{row}, dots(w{index}, a{row}, b{row}), s{row}.{lane})")
+        };
         let all = ["x", "y", "z", "w"].iter().enumerate().map(|(index, lane)| of(index, lane));
         let all = all.collect::<Vec<_>>().join(", ");
         let at = format!("tm + {}u", row * 16);
@@ -296,7 +307,8 @@ pub(crate) fn gemm(layout: BandLayout, each: u32) -> String {
              let x{row} = x_scales[j][{at}];\n                s{row} = vec4<f32>({all});"
         );
         let _ = writeln!(declared, "    var s{row} = vec4<f32>(0.0);\n    var t{row} = vec4<f32>(0.0);");
-        let _ = writeln!(slice, "                t{row} += s{row};\n                s{row} = vec4<f32>(0.0);");
+        let _ =
+            writeln!(slice, "                t{row} += s{row};\n                s{row} = vec4<f32>(0.0);");
         let _ = writeln!(stored, "    store(group.z, m0 + {at}, n0 + tn, t{row});");
     }
     let head = format!("const EACH: u32 = {each}u;\nalias Entering = vec4<u32>;\n");

@@ -34,10 +34,12 @@ const MANY_WORKGROUPS: u32 = 264;
 
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
-    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short };
+    pub const SOFTWARE: KernelTuning =
+        KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short };
 
     /// For GPUs: many reads in flight.
-    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide };
+    pub const GPU: KernelTuning =
+        KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide };
 
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
