@@ -93,7 +93,7 @@ fn levels(w: vec4<u32>) -> vec4<u32> {
 impl BandLayout {
     /// The WGSL functions of products by integers. `unit` is as in [`BandLayout::decoder`]:
     ///
-    /// - `loaded(unit)`, then `bytes`: a group's codes as signed bytes, in the order of columns;
+    /// - `loaded(unit)`, then `bytes` or `half_bytes`: a group's codes as signed bytes, in the order of columns;
     /// - `raw_scales(unit)`, then `scales_of`: its scales and offsets;
     /// - `row_scales`: the same of a row's group;
     /// - `dots`: exact products of a group, one or one for each half;
@@ -109,7 +109,8 @@ impl BandLayout {
                 "alias Codes = Bytes;\n\
                  fn loaded(unit: u32) -> Codes {{\n    let at = {at} * 64u + unit % 32u;\n    \
                  return Bytes(codes[at], codes[at + 32u]);\n}}\n\
-                 fn bytes(c: Codes) -> Bytes {{ return c; }}\n"
+                 fn bytes(c: Codes) -> Bytes {{ return c; }}\n\
+                 fn half_bytes(c: Codes, half: u32) -> vec4<u32> {{ return select(c.a, c.b, half == 1u); }}\n"
             );
         } else {
             let _ = write!(
@@ -117,7 +118,9 @@ impl BandLayout {
                 "alias Codes = vec4<u32>;\n\
                  fn loaded(unit: u32) -> Codes {{ return codes[unit]; }}\n\
                  fn bytes(w: Codes) -> Bytes {{\n    let low = {low};\n    let high = {high};\n    \
-                 return Bytes(vec4<u32>(low.x, high.x, low.y, high.y), vec4<u32>(low.z, high.z, low.w, high.w));\n}}\n"
+                 return Bytes(vec4<u32>(low.x, high.x, low.y, high.y), vec4<u32>(low.z, high.z, low.w, high.w));\n}}\n\
+                 fn half_bytes(c: Codes, half: u32) -> vec4<u32> {{\n    let w = select(c, c.zwzw, half == 1u);\n    \
+                 let low = {low};\n    let high = {high};\n    return vec4<u32>(low.x, high.x, low.y, high.y);\n}}\n"
             );
         }
         text += &self.scale_functions(factor);
@@ -163,35 +166,43 @@ impl BandLayout {
             ScaleKind::None | ScaleKind::Half | ScaleKind::Single => {
                 "alias RowScales = f32;\n\
                  fn row_scales(scale: f32, first: i32, last: i32) -> RowScales { return scale; }\n\
-                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<i32> { return vec2<i32>(dot_of_16(w.a, a) + dot_of_16(w.b, b), 0); }\n\
-                 fn scaled(s: Scales, x: RowScales, d: vec2<i32>, chain: f32) -> f32 { return fma(s * x, f32(d.x), chain); }\n"
+                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<f32> { return vec2<f32>(f32(dot_of_16(w.a, a) + dot_of_16(w.b, b)), 0.0); }\n\
+                 fn scaled(s: Scales, x: RowScales, d: vec2<f32>, chain: f32) -> f32 { return fma(s * x, d.x, chain); }\n"
             }
             ScaleKind::Offset => {
                 "alias RowScales = vec2<f32>;\n\
                  fn row_scales(scale: f32, first: i32, last: i32) -> RowScales { return vec2<f32>(scale, scale * f32(first + last)); }\n\
-                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<i32> { return vec2<i32>(dot_of_16(w.a, a) + dot_of_16(w.b, b), 0); }\n\
-                 fn scaled(s: Scales, x: RowScales, d: vec2<i32>, chain: f32) -> f32 {\n    \
-                 return fma(s.y, x.y, fma(s.x * x.x, f32(d.x), chain));\n}\n"
+                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<f32> { return vec2<f32>(f32(dot_of_16(w.a, a) + dot_of_16(w.b, b)), 0.0); }\n\
+                 fn scaled(s: Scales, x: RowScales, d: vec2<f32>, chain: f32) -> f32 {\n    \
+                 return fma(s.y, x.y, fma(s.x * x.x, d.x, chain));\n}\n"
             }
             ScaleKind::Halved => {
                 "alias RowScales = f32;\n\
                  fn row_scales(scale: f32, first: i32, last: i32) -> RowScales { return scale; }\n\
-                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<i32> { return vec2<i32>(dot_of_16(w.a, a), dot_of_16(w.b, b)); }\n\
-                 fn scaled(s: Scales, x: RowScales, d: vec2<i32>, chain: f32) -> f32 {\n    \
-                 return fma(s.y * x, f32(d.y), fma(s.x * x, f32(d.x), chain));\n}\n"
+                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<f32> { return vec2<f32>(f32(dot_of_16(w.a, a)), f32(dot_of_16(w.b, b))); }\n\
+                 fn scaled(s: Scales, x: RowScales, d: vec2<f32>, chain: f32) -> f32 {\n    \
+                 return fma(s.y * x, d.y, fma(s.x * x, d.x, chain));\n}\n"
             }
             ScaleKind::HalvedOffset => {
                 "alias RowScales = vec3<f32>;\n\
                  fn row_scales(scale: f32, first: i32, last: i32) -> RowScales {\n    \
                  return vec3<f32>(scale, scale * f32(first), scale * f32(last));\n}\n\
-                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<i32> { return vec2<i32>(dot_of_16(w.a, a), dot_of_16(w.b, b)); }\n\
-                 fn scaled(s: Scales, x: RowScales, d: vec2<i32>, chain: f32) -> f32 {\n    \
-                 let half = fma(s.z, x.y, fma(s.x * x.x, f32(d.x), chain));\n    \
-                 return fma(s.w, x.z, fma(s.y * x.x, f32(d.y), half));\n}\n"
+                 fn dots(w: Bytes, a: vec4<u32>, b: vec4<u32>) -> vec2<f32> { return vec2<f32>(f32(dot_of_16(w.a, a)), f32(dot_of_16(w.b, b))); }\n\
+                 fn scaled(s: Scales, x: RowScales, d: vec2<f32>, chain: f32) -> f32 {\n    \
+                 let half = fma(s.z, x.y, fma(s.x * x.x, d.x, chain));\n    \
+                 return fma(s.w, x.z, fma(s.y * x.x, d.y, half));\n}\n"
             }
         }
     }
 }
+
+/// The scales of a rounded group of a row.
+pub(crate) const ROUNDED_SCALES: &str = "\
+fn rounded_scales(group: u32) -> RowScales {
+    let at = group * 4u;
+    return row_scales(bitcast<f32>(chosen[at]), bitcast<i32>(chosen[at + 1u]), bitcast<i32>(chosen[at + 2u]));
+}
+";
 
 /// The exact product of 16 bytes.
 const DOT_OF_16: &str = "\
@@ -200,23 +211,56 @@ fn dot_of_16(w: vec4<u32>, x: vec4<u32>) -> i32 {
 }
 ";
 
-/// The kernel that rounds rows.
-pub(crate) fn round() -> String {
-    [
+/// What multiplies many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ProductUnit {
+    /// Dot products of four bytes.
+    Dot,
+    /// Matrix units of 16 by 16 numbers in half precision, whose sums are in single precision.
+    Matrix,
+    /// Loops in the place of matrix units, for tests on devices without them.
+    #[cfg(test)]
+    MatrixTwin,
+}
+
+impl ProductUnit {
+    /// Whether codes are brought in half precision.
+    fn has_halves(self) -> bool {
+        self != ProductUnit::Dot
+    }
+}
+
+/// The kernel that rounds rows for a unit.
+pub(crate) fn round(unit: ProductUnit) -> String {
+    let (head, put) = match unit.has_halves() {
+        false => ("alias Rounded = u32;\n", "        y[at + k] = packed;\n"),
+        true => ("enable f16;\nalias Rounded = vec4<f16>;\n", "        y[at + k] = vec4<f16>(four);\n"),
+    };
+    let text = [
+        head,
         include_str!("kernels/math.wgsl"),
         include_str!("kernels/integers.wgsl"),
         include_str!("kernels/round.wgsl"),
-    ]
-    .concat()
+    ];
+    filled(text.concat(), &[("PUT\n", put.to_owned())])
 }
 
 /// The kernel of a few rows.
 pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) -> String {
     let GemvShape { rows, lanes, teams, groups_at_once } = shape;
-    let [mut sums, mut stored] = [(); 2].map(|()| String::new());
+    let [mut sums, mut stored, mut rounded, mut added] = [(); 4].map(|()| String::new());
     for row in 0..rows {
         let _ = writeln!(sums, "        var s{row} = 0.0;");
-        let _ = writeln!(stored, "        parts[(team * ROWS + {row}u) * LANES + lane] = s{row};");
+        let _ = writeln!(stored, "        parts[team][{row}u * LANES + lane] = s{row};");
+    }
+    for part in 0..rows * 32 / lanes {
+        let _ = writeln!(
+            rounded,
+            "        round_eight(local + {part}u * TEAMS * LANES, x_row, group.z, turn * 8u);"
+        );
+    }
+    for team in 0..teams {
+        let _ = writeln!(added, "            sum += parts[{team}u][local];");
     }
     let has_half = layout.scales == ScaleKind::Half;
     let is_ahead = groups_at_once == 8;
@@ -231,13 +275,19 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
                 true => writeln!(ahead, "            h{group} = h{};", group - 1),
                 false => writeln!(ahead, "            h{group} = raw_scales({at});"),
             };
-            let products_of =
-                group_products(rows, &format!("{group}u"), &format!("c{group}"), &format!("h{group}"));
+            let products_of = group_products(
+                layout,
+                rows,
+                &format!("{group}u"),
+                &format!("c{group}"),
+                &format!("h{group}"),
+            );
             let _ = writeln!(products, "        if {group}u < have {{\n{products_of}        }}");
         }
         ahead += "        }\n";
     } else {
         let products_of = group_products(
+            layout,
             rows,
             "k",
             "loaded(unit + (first + k) * 32u)",
@@ -245,8 +295,7 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
         );
         let _ = writeln!(products, "        for (var k = 0u; k < have; k += 1u) {{\n{products_of}        }}");
     }
-    let slots = rows * teams * 8;
-    let sum_slots = if layout.has_offsets() { slots } else { 1 };
+    let sum_slots = if layout.has_offsets() { rows * 8 } else { 1 };
     let head = format!(
         "const TEAMS: u32 = {teams}u;\nconst ROWS: u32 = {rows}u;\nconst LANES: u32 = {lanes}u;\n\
          const SUMS: u32 = {sum_slots}u;\nconst EXPERTS: bool = {is_of_experts};\nalias Entering = vec4<f32>;\n"
@@ -265,20 +314,24 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
         ("SUMS_OF_ROWS\n", sums),
         ("PRODUCTS\n", products),
         ("STORE\n", stored),
+        ("ROUND\n", rounded),
+        ("ADD\n", added),
     ];
     filled(text.concat(), &parts)
 }
 
 /// The products of group `group` of a slice with all rows.
-fn group_products(rows: u32, group: &str, codes: &str, scales: &str) -> String {
+fn group_products(layout: BandLayout, rows: u32, group: &str, codes: &str, scales: &str) -> String {
     let mut text = format!(
         "            let w = bytes({codes});\n            let q = scales_of({scales}, unit + (first + {group}) * 32u);\n"
     );
     for row in 0..rows {
+        let at = format!("[team][{}u + {group}]", row * 8);
+        let sums = if layout.has_offsets() { format!("x_sums{at}") } else { "vec4<i32>(0)".to_owned() };
         let _ = writeln!(
             text,
-            "            let at{row} = {row}u * GROUPS + team * 8u + {group};\n            \
-             s{row} = scaled(q, row_scales_at(at{row}), dots(w, x_codes[at{row}][0], x_codes[at{row}][1]), s{row});"
+            "            s{row} = scaled(q, own_scales(x_scales{at}, {sums}), \
+             dots(w, x_codes{at}[0], x_codes{at}[1]), s{row});"
         );
     }
     text
@@ -287,37 +340,55 @@ fn group_products(rows: u32, group: &str, codes: &str, scales: &str) -> String {
 /// The kernel of many rows, with the rows of an invocation unrolled.
 pub(crate) fn gemm(layout: BandLayout, each: u32) -> String {
     let [mut declared, mut products, mut slice, mut stored] = [(); 4].map(|()| String::new());
-    for (index, n) in [0, 16, 32, 48].into_iter().enumerate() {
-        let _ = writeln!(
-            products,
-            "                let w{index} = Bytes(w_codes[j][0][tn + {n}u], w_codes[j][1][tn + {n}u]);\n                \
-             let q{index} = w_scales[j][tn + {n}u];"
-        );
-    }
     for row in 0..each {
-        let of = |index: usize, lane: &str| {
-            format!("scaled(q{index}, x{row}, dots(w{index}, a{row}, b{row}), s{row}.{lane})")
-        };
-        let all = ["x", "y", "z", "w"].iter().enumerate().map(|(index, lane)| of(index, lane));
-        let all = all.collect::<Vec<_>>().join(", ");
-        let at = format!("tm + {}u", row * 16);
-        let _ = writeln!(
-            products,
-            "                let a{row} = x_codes[j][0][{at}];\n                let b{row} = x_codes[j][1][{at}];\n                \
-             let x{row} = x_scales[j][{at}];\n                s{row} = vec4<f32>({all});"
-        );
         let _ = writeln!(declared, "    var s{row} = vec4<f32>(0.0);\n    var t{row} = vec4<f32>(0.0);");
         let _ =
             writeln!(slice, "                t{row} += s{row};\n                s{row} = vec4<f32>(0.0);");
-        let _ = writeln!(stored, "    store(group.z, m0 + {at}, n0 + tn, t{row});");
+        let _ = writeln!(stored, "    store(group.z, m0 + tm + {}u, n0 + tn, t{row});", row * 16);
+    }
+    for step in 0..2 {
+        let products_of = step_products(each, step);
+        let _ = writeln!(
+            products,
+            "            if next - STEP + {step}u < p.groups {{\n{products_of}            }}"
+        );
     }
     let head = format!("const EACH: u32 = {each}u;\nalias Entering = vec4<u32>;\n");
     let text = [
         &head,
         &layout.integer_functions(),
         include_str!("kernels/product.wgsl"),
+        ROUNDED_SCALES,
         include_str!("kernels/gemm_int.wgsl"),
     ];
     let parts = [("DECLARE\n", declared), ("PRODUCTS\n", products), ("SLICE\n", slice), ("STORE\n", stored)];
     filled(text.concat(), &parts)
+}
+
+/// The products of group `step` between two barriers, for all rows of an invocation.
+fn step_products(each: u32, step: u32) -> String {
+    let mut text = String::new();
+    for n in 0..4 {
+        let [first, last] = [step * 8 + n, step * 8 + n + 4];
+        let _ = writeln!(
+            text,
+            "                let w{n} = Bytes(w_codes[tn][{first}u], w_codes[tn][{last}u]);\n                \
+             let q{n} = w_scales[tn][{}u];",
+            step * 4 + n
+        );
+    }
+    for row in 0..each {
+        let [first, last] = [2 * each * step + row, 2 * each * step + row + each];
+        let of =
+            |n: usize, lane: &str| format!("scaled(q{n}, x{row}, dots(w{n}, a{row}, b{row}), s{row}.{lane})");
+        let all = ["x", "y", "z", "w"].iter().enumerate().map(|(n, lane)| of(n, lane));
+        let all = all.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(
+            text,
+            "                let a{row} = x_codes[tm][{first}u];\n                let b{row} = x_codes[tm][{last}u];\n                \
+             let x{row} = x_scales[tm][{}u];\n                s{row} = vec4<f32>({all});",
+            step * each + row
+        );
+    }
+    text
 }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use girih_tensor::DType;
 
-use crate::integer_source::{self, GemvShape};
+use crate::integer_source::{self, GemvShape, ProductUnit};
 use crate::layout::BandLayout;
+use crate::matrix_source;
 
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -18,6 +19,8 @@ pub(crate) struct KernelTuning {
     /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
     groups_at_once: u32,
     integers: IntegerTuning,
+    /// What multiplies many rounded rows.
+    pub unit: ProductUnit,
 }
 
 /// The workgroups of products of a few rows by integers.
@@ -35,11 +38,11 @@ const MANY_WORKGROUPS: u32 = 264;
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
     pub const SOFTWARE: KernelTuning =
-        KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short };
+        KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short, unit: ProductUnit::Dot };
 
     /// For GPUs: many reads in flight.
     pub const GPU: KernelTuning =
-        KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide };
+        KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide, unit: ProductUnit::Dot };
 
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
@@ -78,13 +81,15 @@ pub(crate) enum GpuKernel {
     /// Products of many rows, in tiles of 16 times this number.
     Gemm(BandLayout, u32),
     /// Rows rounded to integers.
-    Round,
+    Round(ProductUnit),
     /// Products of a few rows by integers.
     IntegerGemv(BandLayout, GemvShape),
     /// Products of one row and the matrix of an expert by integers.
     IntegerExpertGemv(BandLayout, GemvShape),
     /// Products of many rows by integers, in tiles of 16 times this number.
     IntegerGemm(BandLayout, u32),
+    /// Products of many rows by matrix units, in tiles of 128.
+    MatrixGemm(BandLayout, ProductUnit),
     /// Rows to state of this type.
     Write(DType),
     /// Attention to state of this type.
@@ -126,9 +131,10 @@ impl GpuKernel {
             GpuKernel::Embed(_) => "embed",
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) => "gemv",
             GpuKernel::Gemm(..) => "gemm",
-            GpuKernel::Round => "round",
+            GpuKernel::Round(_) => "round",
             GpuKernel::IntegerGemv(..) | GpuKernel::IntegerExpertGemv(..) => "gemv_int",
             GpuKernel::IntegerGemm(..) => "gemm_int",
+            GpuKernel::MatrixGemm(..) => "gemm_matrix",
             GpuKernel::Write(_) => "write",
             GpuKernel::Attend(_) => "attend",
             GpuKernel::Select(_) => "select",
@@ -153,8 +159,9 @@ impl GpuKernel {
             | GpuKernel::Gemm(..)
             | GpuKernel::IntegerGemv(..)
             | GpuKernel::IntegerExpertGemv(..)
-            | GpuKernel::IntegerGemm(..) => &[R, R, R, R, R, R, W, W, W],
-            GpuKernel::Round => &[R, W],
+            | GpuKernel::IntegerGemm(..)
+            | GpuKernel::MatrixGemm(..) => &[R, R, R, R, R, R, W, W, W],
+            GpuKernel::Round(_) => &[R, W, W],
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Rope => &[R, R, W],
             GpuKernel::Experts => &[R, R, R, W, W],
@@ -175,10 +182,11 @@ impl GpuKernel {
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
-            GpuKernel::Round => integer_source::round(),
+            GpuKernel::Round(unit) => integer_source::round(unit),
             GpuKernel::IntegerGemv(layout, shape) => integer_source::gemv(layout, shape, false),
             GpuKernel::IntegerExpertGemv(layout, shape) => integer_source::gemv(layout, shape, true),
             GpuKernel::IntegerGemm(layout, each) => integer_source::gemm(layout, each),
+            GpuKernel::MatrixGemm(layout, unit) => matrix_source::gemm(layout, unit),
             GpuKernel::Write(dtype) => {
                 let each = match dtype {
                     DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),

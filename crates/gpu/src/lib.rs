@@ -19,6 +19,7 @@ mod layout;
 mod lower;
 mod matmul;
 mod matrix;
+mod matrix_source;
 mod precision;
 mod program;
 mod refuse;

@@ -13,7 +13,7 @@ use crate::device::BufferPart;
 use crate::group::{FusedSum, GroupedMatmul, JoinedNodes, joined_name};
 use crate::kernel::GpuKernel;
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
-use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product, round};
+use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
 use crate::state::{HeldLayout, is_keys};
@@ -115,18 +115,15 @@ impl Lowering<'_> {
         count: Count,
         slots: &[usize],
     ) -> Result<Vec<Instruction>> {
-        let MatrixShape { count: heads, .. } = matrix.shape;
         let mut list = Vec::new();
+        let heads = matrix.shape.count;
         let rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
-        let rounded = match (matrix.integers, slots.last()) {
-            (Some(_), Some(slot)) => {
-                let rounded = BufferRef::Slot(*slot);
-                list.push(round(&rows, &rounded, heads * matrix.shape.groups(), count));
-                rounded
-            }
-            _ => BufferRef::Unread,
+        let rounded = match (matrix.integers, slots) {
+            (Some(_), [.., codes, scales]) => [codes, scales].map(|slot| BufferRef::Slot(*slot)),
+            _ => [BufferRef::Unread, BufferRef::Unread],
         };
-        list.extend(product([&rows, &rounded], matrix, bias, target, count));
+        list.extend(matrix.round(&rows, &rounded, count));
+        list.extend(product(&rows, &rounded, matrix, bias, target, count));
         Ok(list)
     }
 

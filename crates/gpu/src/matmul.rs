@@ -1,6 +1,7 @@
 //! Products with matrices as launches: a kernel for few rows and one for many, with the same bits.
 
 use crate::device::BufferPart;
+use crate::integer_source::ProductUnit;
 use crate::kernel::{GpuKernel, KernelTuning};
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::layout::BAND;
@@ -22,8 +23,12 @@ const SOME_ROWS: u32 = 64;
 /// The rows of an invocation of `gemm` in small and in large tiles, which have 16 times as many.
 const EACH: [u32; 2] = [4, 8];
 
-/// The bytes of a rounded group of columns: its codes, its scale, and the sums of the codes of both halves.
-pub(crate) const ROUNDED_BYTES: u64 = 48;
+/// The bytes of a rounded group of columns: its codes, of which each takes up to two bytes; then its scale and the sums of the
+/// codes of both halves.
+pub(crate) const ROUNDED_BYTES: [u64; 2] = [64, 16];
+
+/// Rows and weight rows of a tile of matrix units.
+const MATRIX_TILE: u32 = 128;
 
 /// A matrix, or several, with its pieces.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +47,8 @@ struct ProductVariant {
     x: u32,
     /// Rows of a workgroup.
     rows: u32,
-    /// Whether rows are rounded before, by another launch.
-    is_rounded_before: bool,
+    /// For what rows are rounded before, by another launch.
+    rounded_for: Option<ProductUnit>,
 }
 
 impl MatrixRef<'_> {
@@ -59,25 +64,45 @@ impl MatrixRef<'_> {
                     (GpuKernel::IntegerGemv(layout, shape), bands * (BAND as u32 / shape.lanes))
                 }
             };
-            ProductVariant { most_rows, kernel, x, rows, is_rounded_before: false }
+            ProductVariant { most_rows, kernel, x, rows, rounded_for: None }
         };
         let many = |most_rows, each| {
-            let kernel = match self.integers {
-                None => GpuKernel::Gemm(layout, each),
-                Some(_) => GpuKernel::IntegerGemm(layout, each),
+            let (kernel, rounded_for) = match self.integers {
+                None => (GpuKernel::Gemm(layout, each), None),
+                Some(_) => (GpuKernel::IntegerGemm(layout, each), Some(ProductUnit::Dot)),
             };
             let x = bands.div_ceil(TILE / BAND as u32);
-            let is_rounded_before = self.integers.is_some();
-            ProductVariant { most_rows, kernel, x, rows: 16 * each, is_rounded_before }
+            ProductVariant { most_rows, kernel, x, rows: 16 * each, rounded_for }
         };
-        vec![few(1, 1), few(FEW_ROWS, ROWS_AT_ONCE), many(SOME_ROWS, EACH[0]), many(u32::MAX, EACH[1])]
+        let most = match self.integers {
+            Some(KernelTuning { unit, .. }) if unit != ProductUnit::Dot => ProductVariant {
+                most_rows: u32::MAX,
+                kernel: GpuKernel::MatrixGemm(layout, unit),
+                x: bands.div_ceil(MATRIX_TILE / BAND as u32),
+                rows: MATRIX_TILE,
+                rounded_for: Some(unit),
+            },
+            _ => many(u32::MAX, EACH[1]),
+        };
+        vec![few(1, 1), few(FEW_ROWS, ROWS_AT_ONCE), many(SOME_ROWS, EACH[0]), most]
     }
-}
 
-/// Rounds rows of `groups` groups of columns before products of many rows.
-pub(crate) fn round(x: &BufferRef, rounded: &BufferRef, groups: usize, count: Count) -> Instruction {
-    let binds = vec![x.clone(), rounded.clone()];
-    Instruction::Above(FEW_ROWS, GpuLaunch::elements(GpuKernel::Round, binds, vec![0], count, groups))
+    /// Rounds rows before products of many, if kernels of this matrix need it.
+    pub fn round(&self, x: &BufferRef, rounded: &[BufferRef; 2], count: Count) -> Option<Instruction> {
+        let groups = self.shape.count * self.shape.groups();
+        let launch = |unit| {
+            let binds = [&[x.clone()][..], rounded].concat();
+            GpuLaunch::elements(GpuKernel::Round(unit), binds, vec![0], count, groups)
+        };
+        let needs = |variant: ProductVariant| Some((variant.most_rows, variant.rounded_for?));
+        let variants: Vec<_> = self
+            .variants(1)
+            .into_iter()
+            .filter_map(needs)
+            .map(|(most_rows, unit)| (most_rows, launch(unit)))
+            .collect();
+        (!variants.is_empty()).then_some(Instruction::Above(FEW_ROWS, variants))
+    }
 }
 
 fn optional(part: Option<&BufferPart>) -> (u32, BufferRef) {
@@ -115,9 +140,10 @@ impl ProductTarget {
 }
 
 /// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads, and
-/// `rounded` what [`round`] makes of them.
+/// `rounded` what [`MatrixRef::round`] makes of them.
 pub(crate) fn product(
-    [x, rounded]: [&BufferRef; 2],
+    x: &BufferRef,
+    rounded: &[BufferRef; 2],
     matrix: MatrixRef<'_>,
     bias: Option<&BufferPart>,
     target: &ProductTarget,
@@ -141,13 +167,16 @@ pub(crate) fn product(
         let words =
             [&[0, groups, rows, first as u32][..], &strides, &[bands as u32, has_bias, 0], &ends].concat();
         let launch = |variant: ProductVariant| {
-            let entering = if variant.is_rounded_before { rounded } else { x };
+            let [entering, scales] = match variant.rounded_for {
+                Some(_) => rounded.clone(),
+                None => [x.clone(), BufferRef::Unread],
+            };
             let binds = vec![
                 BufferRef::Weight(piece.codes.clone()),
                 BufferRef::Weight(piece.scales.clone()),
-                entering.clone(),
+                entering,
                 bias.clone(),
-                BufferRef::Unread,
+                scales,
                 residual.clone(),
                 y.clone(),
                 y1.clone(),

@@ -156,8 +156,8 @@ impl List {
 /// The number of launches, used or not.
 fn launches(instructions: &[Instruction]) -> usize {
     let of = |instruction: &Instruction| match instruction {
-        Instruction::Launch(_) | Instruction::Above(..) => 1,
-        Instruction::ByRows(variants) => variants.len(),
+        Instruction::Launch(_) => 1,
+        Instruction::ByRows(variants) | Instruction::Above(_, variants) => variants.len(),
         Instruction::Attend(_) => 2,
     };
     instructions.iter().map(of).sum()
@@ -489,8 +489,10 @@ impl Run<'_> {
             extent => step_count(self.sequences, extent),
         };
         let kernel = match &node.instructions[node.instructions.len() - 1] {
-            Instruction::Launch(launch) | Instruction::Above(_, launch) => launch.kernel.name(),
-            Instruction::ByRows(variants) => self.variant(variants).kernel.name(),
+            Instruction::Launch(launch) => launch.kernel.name(),
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                self.variant(variants).kernel.name()
+            }
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
         };
         let (name, variant) = (self.name(node), &[kernel][..]);
@@ -544,8 +546,9 @@ impl Run<'_> {
         for instruction in instructions {
             match instruction {
                 Instruction::Launch(launch) => self.launch(launch, pass)?,
-                Instruction::Above(least, launch) => {
-                    if self.counts.of(launch.count) > *least {
+                Instruction::Above(few, variants) => {
+                    let launch = self.variant(variants);
+                    if self.counts.of(launch.count) > *few {
                         self.launch(launch, pass)?;
                     }
                 }

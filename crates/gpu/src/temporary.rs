@@ -27,8 +27,8 @@ pub(crate) fn temporary(graph: &Graph, node: &Node, precision: ActPrecision) -> 
             };
             let groups = rows(x) * (shape.count * shape.groups()) as u64;
             let padded = (shape.padded() != shape.columns).then(|| groups * GROUP as u64 * 4);
-            let rounded = precision.rounds(shape.layout).then(|| groups * ROUNDED_BYTES);
-            padded.into_iter().chain(rounded).collect()
+            let rounded = precision.rounds(shape.layout).then(|| ROUNDED_BYTES.map(|bytes| groups * bytes));
+            padded.into_iter().chain(rounded.into_iter().flatten()).collect()
         }
         AppliedOp::Route { scores, groups, .. } => {
             let numbers = 2 * graph.value(scores).shape.columns() as u64

@@ -3,10 +3,13 @@
 
 // Groups between two barriers.
 const STEP: u32 = 2u;
-var<workgroup> w_codes: array<array<array<vec4<u32>, 64>, 2>, STEP>;
-var<workgroup> w_scales: array<array<Scales, 64>, STEP>;
-var<workgroup> x_codes: array<array<array<vec4<u32>, EACH * 16u>, 2>, STEP>;
-var<workgroup> x_scales: array<array<RowScales, EACH * 16u>, STEP>;
+// What the invocations of a column of the tile read: the halves of a group of their four weight rows, then of the next
+// group; and what those of a row read. All but the first index of reads are constant, as each other one costs a comparison
+// with the bound; an element more spreads the rows over the banks.
+var<workgroup> w_codes: array<array<vec4<u32>, STEP * 8u + 1u>, 16>;
+var<workgroup> w_scales: array<array<Scales, STEP * 4u + 1u>, 16>;
+var<workgroup> x_codes: array<array<vec4<u32>, STEP * 2u * EACH + 1u>, 16>;
+var<workgroup> x_scales: array<array<RowScales, STEP * EACH + 1u>, 16>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -26,26 +29,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Rows beyond the last one repeat it.
     let own = min(m0 + x_row, p.count - 1u);
     let x_at = (own * p.x_stride + group.z * p.x_head) / 8u;
+    var k: RowScales;
     var c: Codes;
     var h: RawScales;
     var c_unit = 0u;
     var xa = vec4<u32>(0u);
     var xb = vec4<u32>(0u);
-    var xc = vec4<u32>(0u);
 DECLARE
     for (var next = 0u; next < p.groups + STEP; next += STEP) {
         if next > 0u {
             if w_step < STEP {
                 let w = bytes(c);
-                w_codes[w_step][0][w_row] = w.a;
-                w_codes[w_step][1][w_row] = w.b;
-                w_scales[w_step][w_row] = scales_of(h, c_unit);
+                let at = w_row / 16u;
+                w_codes[w_row % 16u][w_step * 8u + at] = w.a;
+                w_codes[w_row % 16u][w_step * 8u + at + 4u] = w.b;
+                w_scales[w_row % 16u][w_step * 4u + at] = scales_of(h, c_unit);
             }
             if x_step < STEP {
-                x_codes[x_step][0][x_row] = xa;
-                x_codes[x_step][1][x_row] = xb;
-                x_scales[x_step][x_row] =
-                    row_scales(bitcast<f32>(xc.x), bitcast<i32>(xc.y), bitcast<i32>(xc.z));
+                let at = x_row / 16u;
+                x_codes[x_row % 16u][x_step * 2u * EACH + at] = xa;
+                x_codes[x_row % 16u][x_step * 2u * EACH + at + EACH] = xb;
+                x_scales[x_row % 16u][x_step * EACH + at] = k;
             }
         }
         workgroupBarrier();
@@ -57,17 +61,14 @@ DECLARE
                 h = raw_scales(c_unit);
             }
             if x_step < STEP {
-                let at = (x_at + min(next + x_step, p.groups - 1u)) * 3u;
-                xa = x[at];
-                xb = x[at + 1u];
-                xc = x[at + 2u];
+                let g = x_at + min(next + x_step, p.groups - 1u);
+                xa = x[g * 2u];
+                xb = x[g * 2u + 1u];
+                k = rounded_scales(g);
             }
         }
         if next > 0u {
-            let here = next - STEP;
-            for (var j = 0u; j < min(STEP, p.groups - here); j += 1u) {
 PRODUCTS
-            }
             if next % 8u == 0u || next >= p.groups {
 SLICE
             }

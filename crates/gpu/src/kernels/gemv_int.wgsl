@@ -3,45 +3,47 @@
 // added in order. Codes of weights are on their way while the workgroup rounds what its teams multiply.
 
 const GROUPS: u32 = TEAMS * 8u;
-var<workgroup> x_codes: array<array<vec4<u32>, 2>, ROWS * GROUPS>;
-var<workgroup> x_scales: array<f32, ROWS * GROUPS>;
-var<workgroup> x_sums: array<vec4<i32>, SUMS>;
-var<workgroup> parts: array<f32, TEAMS * ROWS * LANES>;
+// What a team multiplies: its groups of the first row, then of the next ones. All but the first index of a team's reads are
+// constant, as each other one costs a comparison with the bound.
+var<workgroup> x_codes: array<array<array<vec4<u32>, 2>, ROWS * 8u>, TEAMS>;
+var<workgroup> x_scales: array<array<f32, ROWS * 8u>, TEAMS>;
+var<workgroup> x_sums: array<array<vec4<i32>, SUMS>, TEAMS>;
+var<workgroup> parts: array<array<f32, ROWS * LANES>, TEAMS>;
 
-// Rounds the groups of a turn, the first one at `first`. An invocation rounds eight columns at a time, whose group it reads.
-fn round_rows(local: u32, row: u32, head: u32, first: u32) {
-    for (var i = local; i < ROWS * GROUPS * 4u; i += TEAMS * LANES) {
-        let slot = i / 4u;
-        let part = i % 4u;
-        let g = first + slot % GROUPS;
-        var low = 0u;
-        var high = 0u;
-        var scale = 0.0;
-        if g < p.groups {
-            var own = row + slot / GROUPS;
-            // Rows beyond the last one repeat it.
-            if !EXPERTS { own = min(own, p.count - 1u); }
-            let at = own * p.x_stride + head * p.x_head + g * 8u;
-            let a = max(magnitude(x[at]), magnitude(x[at + 1u]));
-            let b = max(magnitude(x[at + 2u]), magnitude(x[at + 3u]));
-            let c = max(magnitude(x[at + 4u]), magnitude(x[at + 5u]));
-            let d = max(magnitude(x[at + 6u]), magnitude(x[at + 7u]));
-            let r = rounding(max(max(a, b), max(c, d)));
-            low = rounded_codes(x[at + part * 2u], r.inverse);
-            high = rounded_codes(x[at + part * 2u + 1u], r.inverse);
-            scale = r.scale;
-        }
-        x_codes[slot][part / 2u][part % 2u * 2u] = low;
-        x_codes[slot][part / 2u][part % 2u * 2u + 1u] = high;
-        if part == 0u { x_scales[slot] = scale; }
-        if SUMS > 1u { x_sums[slot][part] = code_sum(low) + code_sum(high); }
+// Rounds eight columns of the groups of a turn, the first one at `first`, and reads the whole group for its scale.
+fn round_eight(i: u32, row: u32, head: u32, first: u32) {
+    let slot = i / 4u;
+    let part = i % 4u;
+    let in_turn = slot % GROUPS;
+    let g = first + in_turn;
+    var low = 0u;
+    var high = 0u;
+    var scale = 0.0;
+    if g < p.groups {
+        var own = row + slot / GROUPS;
+        // Rows beyond the last one repeat it.
+        if !EXPERTS { own = min(own, p.count - 1u); }
+        let at = own * p.x_stride + head * p.x_head + g * 8u;
+        let a = max(magnitude(x[at]), magnitude(x[at + 1u]));
+        let b = max(magnitude(x[at + 2u]), magnitude(x[at + 3u]));
+        let c = max(magnitude(x[at + 4u]), magnitude(x[at + 5u]));
+        let d = max(magnitude(x[at + 6u]), magnitude(x[at + 7u]));
+        let r = rounding(max(max(a, b), max(c, d)));
+        low = packed_codes(rounded(x[at + part * 2u], r.inverse));
+        high = packed_codes(rounded(x[at + part * 2u + 1u], r.inverse));
+        scale = r.scale;
     }
+    let team = in_turn / 8u;
+    let own_slot = slot / GROUPS * 8u + in_turn % 8u;
+    x_codes[team][own_slot][part / 2u][part % 2u * 2u] = low;
+    x_codes[team][own_slot][part / 2u][part % 2u * 2u + 1u] = high;
+    if part == 0u { x_scales[team][own_slot] = scale; }
+    if SUMS > 1u { x_sums[team][own_slot][part] = code_sum(low) + code_sum(high); }
 }
 
-fn row_scales_at(slot: u32) -> RowScales {
-    if SUMS == 1u { return row_scales(x_scales[slot], 0, 0); }
-    let s = x_sums[slot];
-    return row_scales(x_scales[slot], s.x + s.y, s.z + s.w);
+// What scales the products of a group, from the scale and the sums of the codes of its quarters.
+fn own_scales(scale: f32, s: vec4<i32>) -> RowScales {
+    return row_scales(scale, s.x + s.y, s.z + s.w);
 }
 
 @compute @workgroup_size(TEAMS * LANES)
@@ -68,7 +70,7 @@ DECLARE
     var first = team * 8u;
 AHEAD
     for (var turn = 0u; turn < slices; turn += TEAMS) {
-        round_rows(local, x_row, group.z, turn * 8u);
+ROUND
         workgroupBarrier();
 SUMS_OF_ROWS
         let have = min(max(p.groups, first) - first, 8u);
@@ -79,7 +81,7 @@ AHEAD
         workgroupBarrier();
         // Teams without a slice add zeros, which change no sum that began with one.
         if local < ROWS * LANES {
-            for (var t = 0u; t < TEAMS; t += 1u) { sum += parts[(t * ROWS + team) * LANES + lane]; }
+ADD
         }
     }
     let n = band * 32u + in_band;

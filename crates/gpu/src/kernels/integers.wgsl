@@ -20,9 +20,14 @@ fn rounding(largest: u32) -> Rounding {
     return Rounding(top * 0.00787401575, quotient(127.0, top));
 }
 
-fn rounded_codes(v: vec4<f32>, inverse: f32) -> u32 {
-    if inverse == 0.0 { return 0u; }
-    return pack4xI8(vec4<i32>(round(v * inverse)));
+// Four codes, as numbers.
+fn rounded(v: vec4<f32>, inverse: f32) -> vec4<f32> {
+    if inverse == 0.0 { return vec4<f32>(0.0); }
+    return round(v * inverse);
+}
+
+fn packed_codes(codes: vec4<f32>) -> u32 {
+    return pack4xI8(vec4<i32>(codes));
 }
 
 // The sum of four codes.

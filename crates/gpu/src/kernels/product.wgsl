@@ -1,5 +1,5 @@
 // What products of few and of many rows share: operands, and how a sum becomes a result. Both must have the same bits.
-// `Entering` is four numbers of a row, or a third of a rounded group (round.wgsl).
+// `Entering` is four numbers of a row, or rounded codes (round.wgsl), whose scales are in the place of a list of experts.
 
 struct Params {
     count: u32, groups: u32, rows: u32, first: u32,

@@ -1,10 +1,11 @@
-// Rounds rows before products of many: an invocation has a group of 32 columns, and writes its codes, its scale and the sums
-// of the codes of each half.
+// Rounds rows before products of many: an invocation has a group of 32 columns, and writes its codes; then its scale and the
+// sums of the codes of each half, four words a group.
 
 struct Params { count: u32 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<Rounded>;
+@group(0) @binding(2) var<storage, read_write> scales: array<vec4<u32>>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -18,14 +19,12 @@ fn main(
     var largest = 0u;
     for (var k = 0u; k < 8u; k += 1u) { largest = max(largest, magnitude(x[at + k])); }
     let r = rounding(largest);
-    var codes: array<vec4<u32>, 2>;
     var sums = vec2<i32>(0);
     for (var k = 0u; k < 8u; k += 1u) {
-        let four = rounded_codes(x[at + k], r.inverse);
-        codes[k / 4u][k % 4u] = four;
-        sums[k / 4u] += code_sum(four);
+        let four = rounded(x[at + k], r.inverse);
+        let packed = packed_codes(four);
+        sums[k / 4u] += code_sum(packed);
+PUT
     }
-    y[i * 3u] = codes[0];
-    y[i * 3u + 1u] = codes[1];
-    y[i * 3u + 2u] = vec4<u32>(bitcast<u32>(r.scale), bitcast<vec2<u32>>(sums), 0u);
+    scales[i] = vec4<u32>(bitcast<u32>(r.scale), bitcast<vec2<u32>>(sums), 0u);
 }
