@@ -26,23 +26,32 @@ pub static INFO: BackendInfo = BackendInfo {
 
 const MEMORY: &str = "gpu-memory";
 const PRECISION: &str = "act-precision";
+const PRODUCTS: &str = "gpu-products";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: MEMORY,
         placeholder: "SIZE",
         help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
-            [default: what the driver allows]",
+            [default: what is free]",
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },
     BackendOption::act_precision(|| ActPrecision::ALL.iter().map(|it| it.name()).collect()),
+    BackendOption {
+        name: PRODUCTS,
+        placeholder: "UNIT",
+        help: "What multiplies many rows that are rounded to int8: matrix units, or dot products of four bytes (does not \
+            affect results) [default: matrix where the GPU has such units, else dot]",
+        values: AllowedValues::OneOf(|| vec!["matrix", "dot"]),
+        repeats: false,
+    },
     // The program that opens backends cuts the model: a backend knows no other one.
     BackendOption {
         name: "gpu-layers",
         placeholder: "N",
         help: "Number of layers that run on the GPU, the last ones and the head; the CPU runs the others. 'auto' is as many as \
-            fit into --gpu-memory [default: all]",
+            fit into its memory [default: all]",
         values: AllowedValues::Checked(|text| match text {
             "auto" => Ok(()),
             number => match number.parse::<usize>() {
@@ -80,5 +89,10 @@ fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn Any
     let memory = settings.parsed(MEMORY, byte_count)?;
     let choice = AdapterChoice::parse(settings.device.as_deref());
     let precision = settings.parsed(PRECISION, precision)?.unwrap_or_default();
-    Ok(Box::new(GpuBackend::open(&choice, memory, precision)?))
+    let backend = GpuBackend::open(&choice, memory, precision)?;
+    Ok(Box::new(match settings.get(PRODUCTS) {
+        None => backend,
+        Some("matrix") => backend.with_matrix_units()?,
+        Some(_) => backend.without_matrix_units(),
+    }))
 }

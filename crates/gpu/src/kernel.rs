@@ -44,6 +44,11 @@ impl KernelTuning {
     pub const GPU: KernelTuning =
         KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide, unit: ProductUnit::Dot };
 
+    /// With this unit for many rounded rows.
+    pub fn with_unit(self, unit: ProductUnit) -> KernelTuning {
+        KernelTuning { unit, ..self }
+    }
+
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
         self.teams * 32
@@ -146,6 +151,18 @@ impl GpuKernel {
             GpuKernel::Scan => "scan",
             GpuKernel::Delta => "delta",
         }
+    }
+
+    /// Whether its indices are known to be in bounds, so that they are not tested.
+    pub fn is_trusted(self) -> bool {
+        matches!(
+            self,
+            GpuKernel::Round(_)
+                | GpuKernel::IntegerGemv(..)
+                | GpuKernel::IntegerExpertGemv(..)
+                | GpuKernel::IntegerGemm(..)
+                | GpuKernel::MatrixGemm(..)
+        )
     }
 
     /// What it binds, in order.

@@ -3,7 +3,7 @@
 //!
 //! Results do not depend on the rows of a step, on other sequences or on the state of a cache: every sum has one order
 //! on a device.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod activation_words;
 mod backend;
@@ -20,6 +20,7 @@ mod lower;
 mod matmul;
 mod matrix;
 mod matrix_source;
+mod memory;
 mod precision;
 mod program;
 mod refuse;
@@ -27,6 +28,7 @@ mod slots;
 mod state;
 mod step_table;
 mod temporary;
+mod trusted;
 mod weight_role;
 mod weights;
 

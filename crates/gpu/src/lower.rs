@@ -174,8 +174,8 @@ impl Lowering<'_> {
     }
 
     fn matrix_of<'a>(&self, shape: MatrixShape, pieces: &'a [MatrixPiece]) -> MatrixRef<'a> {
-        let GpuWeights { device, precision, .. } = self.weights;
-        MatrixRef { shape, pieces, integers: precision.rounds(shape.layout).then(|| device.tuning()) }
+        let GpuWeights { tuning, precision, .. } = self.weights;
+        MatrixRef { shape, pieces, integers: precision.rounds(shape.layout).then_some(*tuning) }
     }
 
     fn count(&self, id: ValueId) -> Count {
