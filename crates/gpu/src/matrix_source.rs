@@ -144,3 +144,27 @@ fn scaled(has_halves: bool, is_twin: bool, i: u32, j: u32) -> String {
     }
     text + &format!("        {barrier}();\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use girih_tensor::DType;
+    use wgpu::naga::front::wgsl::{Frontend, Options};
+    use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
+
+    use super::*;
+
+    /// Software has no matrix units, so wgpu's validator is all that reads the kernel there.
+    #[test]
+    fn the_kernel_of_each_kind_of_scales_is_valid() {
+        for dtype in [DType::Q4_0, DType::Q8_0, DType::MXFP4, DType::Q4_K, DType::Q6_K, DType::Q2_K] {
+            let layout = BandLayout::of(dtype).expect("it is a format of weights");
+            let source = gemm(layout, ProductUnit::Matrix);
+            let mut options = Options::new();
+            options.capabilities = Capabilities::all();
+            let module = Frontend::new_with_options(options).parse(&source);
+            let module = module.unwrap_or_else(|error| panic!("{dtype}: {}", error.emit_to_string(&source)));
+            let checked = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+            assert!(checked.is_ok(), "{dtype}: {:?}", checked.err());
+        }
+    }
+}
