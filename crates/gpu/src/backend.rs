@@ -53,7 +53,7 @@ impl GpuBackend {
     pub fn with_matrix_units(self) -> Result<GpuBackend> {
         if self.tuning.unit == ProductUnit::Dot {
             let sentence = format!(
-                "{} has no matrix units of 16 by 16 numbers for subgroups of 32: choose gpu-products dot",
+                "{} has no matrix units that girih knows to be exact, such as NVIDIA's: choose gpu-products dot",
                 self.device.product
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));

@@ -110,9 +110,12 @@ pub(crate) const MATRIX_FEATURES: Features = Features::EXPERIMENTAL_COOPERATIVE_
 /// The largest workgroup memory of that kernel.
 const MATRIX_BYTES: u32 = 42_000;
 
+/// The makers, by the numbers of PCI-SIG, of the GPUs whose matrix units were compared with dot products, bit for bit: NVIDIA.
+const COMPARED: [u32; 1] = [0x10de];
+
 impl GpuAdapter {
     /// Whether its subgroups have 32 invocations and multiply matrices of 16 by 16 numbers in half precision with sums in single
-    /// precision.
+    /// precision, and such units were compared with dot products.
     pub(crate) fn has_matrix_units(&self) -> bool {
         let info = self.adapter.get_info();
         let is_of_16 = |unit: &CooperativeMatrixProperties| {
@@ -121,7 +124,8 @@ impl GpuAdapter {
             [m_size, n_size, k_size] == [&16; 3]
                 && types == (&CooperativeScalarType::F16, &CooperativeScalarType::F32)
         };
-        self.adapter.features().contains(MATRIX_FEATURES)
+        COMPARED.contains(&info.vendor)
+            && self.adapter.features().contains(MATRIX_FEATURES)
             && (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)
             && self.adapter.limits().max_compute_workgroup_storage_size >= MATRIX_BYTES
             && self.adapter.cooperative_matrix_properties().iter().any(is_of_16)

@@ -14,8 +14,8 @@ pub(crate) struct GemvShape {
     pub lanes: u32,
     /// Teams of a workgroup, with a slice of columns each.
     pub teams: u32,
-    /// Groups of columns whose codes are read at once, a part of the eight of a slice.
-    pub groups_at_once: u32,
+    /// Whether all codes of a slice are read before the rows are rounded.
+    pub reads_ahead: bool,
 }
 
 /// Four bytes of each half of a word, as signed bytes; their scale has the factor.
@@ -247,7 +247,7 @@ pub(crate) fn round(unit: ProductUnit) -> String {
 
 /// The kernel of a few rows.
 pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) -> String {
-    let GemvShape { rows, lanes, teams, groups_at_once } = shape;
+    let GemvShape { rows, lanes, teams, .. } = shape;
     let [mut sums, mut stored, mut rounded, mut added] = [(); 4].map(|()| String::new());
     for row in 0..rows {
         let _ = writeln!(sums, "        var s{row} = 0.0;");
@@ -262,39 +262,7 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
     for team in 0..teams {
         let _ = writeln!(added, "            sum += parts[{team}u][local];");
     }
-    let has_half = layout.scales == ScaleKind::Half;
-    let is_ahead = groups_at_once == 8;
-    let [mut declared, mut ahead, mut products] = [(); 3].map(|()| String::new());
-    if is_ahead {
-        ahead += "        if first < p.groups {\n";
-        for group in 0..8 {
-            let _ = writeln!(declared, "    var c{group}: Codes;\n    var h{group}: RawScales;");
-            let at = format!("unit + min(first + {group}u, p.groups - 1u) * 32u");
-            let _ = writeln!(ahead, "            c{group} = loaded({at});");
-            let _ = match group % 2 == 1 && has_half {
-                true => writeln!(ahead, "            h{group} = h{};", group - 1),
-                false => writeln!(ahead, "            h{group} = raw_scales({at});"),
-            };
-            let products_of = group_products(
-                layout,
-                rows,
-                &format!("{group}u"),
-                &format!("c{group}"),
-                &format!("h{group}"),
-            );
-            let _ = writeln!(products, "        if {group}u < have {{\n{products_of}        }}");
-        }
-        ahead += "        }\n";
-    } else {
-        let products_of = group_products(
-            layout,
-            rows,
-            "k",
-            "loaded(unit + (first + k) * 32u)",
-            "raw_scales(unit + (first + k) * 32u)",
-        );
-        let _ = writeln!(products, "        for (var k = 0u; k < have; k += 1u) {{\n{products_of}        }}");
-    }
+    let [declared, ahead, products] = slice_products(layout, shape);
     let sum_slots = if layout.has_offsets() { rows * 8 } else { 1 };
     let head = format!(
         "const TEAMS: u32 = {teams}u;\nconst ROWS: u32 = {rows}u;\nconst LANES: u32 = {lanes}u;\n\
@@ -318,6 +286,32 @@ pub(crate) fn gemv(layout: BandLayout, shape: GemvShape, is_of_experts: bool) ->
         ("ADD\n", added),
     ];
     filled(text.concat(), &parts)
+}
+
+/// The codes and scales of a slice: their variables, their reads ahead, and the products of its groups.
+fn slice_products(layout: BandLayout, shape: GemvShape) -> [String; 3] {
+    let GemvShape { rows, reads_ahead, .. } = shape;
+    let products_of =
+        |group: &str, codes: &str, scales: &str| group_products(layout, rows, group, codes, scales);
+    if !reads_ahead {
+        let at = "(unit + (first + k) * 32u)";
+        let each = products_of("k", &format!("loaded{at}"), &format!("raw_scales{at}"));
+        let products = format!("        for (var k = 0u; k < have; k += 1u) {{\n{each}        }}\n");
+        return [String::new(), String::new(), products];
+    }
+    let [mut declared, mut ahead, mut products] = [(); 3].map(|()| String::new());
+    for group in 0..8 {
+        let [codes, scales] = [format!("c{group}"), format!("h{group}")];
+        let _ = writeln!(declared, "    var {codes}: Codes;\n    var {scales}: RawScales;");
+        let at = format!("unit + min(first + {group}u, p.groups - 1u) * 32u");
+        // Two groups share a word of scales.
+        let is_read = group % 2 == 1 && layout.scales == ScaleKind::Half;
+        let read = if is_read { format!("h{}", group - 1) } else { format!("raw_scales({at})") };
+        let _ = writeln!(ahead, "            {codes} = loaded({at});\n            {scales} = {read};");
+        let each = products_of(&format!("{group}u"), &codes, &scales);
+        let _ = writeln!(products, "        if {group}u < have {{\n{each}        }}");
+    }
+    [declared, format!("        if first < p.groups {{\n{ahead}        }}\n"), products]
 }
 
 /// The products of group `group` of a slice with all rows.

@@ -57,7 +57,7 @@ impl KernelTuning {
     /// The workgroups of a product of up to `rows` rows by integers: `bands` in all, of `groups` groups of columns.
     pub fn gemv_shape(self, rows: u32, bands: u32, groups: u32) -> GemvShape {
         if self.integers == IntegerTuning::Short {
-            return GemvShape { rows, lanes: 32, teams: 8, groups_at_once: 1 };
+            return GemvShape { rows, lanes: 32, teams: 8, reads_ahead: false };
         }
         let lanes = if bands < MANY_WORKGROUPS { 16 } else { 32 };
         // Several rows take more of the workgroup's memory.
@@ -66,7 +66,7 @@ impl KernelTuning {
             (1, _) => 16,
             _ => 8,
         };
-        GemvShape { rows, lanes, teams, groups_at_once: 8 }
+        GemvShape { rows, lanes, teams, reads_ahead: true }
     }
 }
 
