@@ -107,6 +107,21 @@ pub enum AllowedValues {
 }
 
 impl BackendOption {
+    /// The precision to which activations are rounded before matmuls, with the names of those that a backend has: backends
+    /// that share an option describe it alike.
+    pub const fn act_precision(names: fn() -> Vec<&'static str>) -> BackendOption {
+        BackendOption {
+            name: "act-precision",
+            placeholder: "PRECISION",
+            help: "Precision to which activations are rounded before matmuls; with int8 and int8x2, float weights \
+                still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits; a GPU has f32 and int8 \
+                [default: int8 for quantized weights; bf16 for BF16 weights on processors that are listed as faster \
+                with it (AMD Zen 4 and 5), but not in verify, diagnose and perplexity; else f32]",
+            values: AllowedValues::OneOf(names),
+            repeats: false,
+        }
+    }
+
     /// Checks a value. The error is a clause, as in [`AllowedValues::Checked`].
     fn check(&self, value: &str) -> Result<(), String> {
         match self.values {
