@@ -54,6 +54,8 @@ pub(crate) enum GpuKernel {
     Select(DType),
     /// Joins the chunks of attention.
     Join,
+    /// Norms, rotations and writes of heads, to state of this type.
+    Heads(DType),
     /// Rotary positions.
     Rope,
     /// The choice of experts.
@@ -91,6 +93,7 @@ impl GpuKernel {
             GpuKernel::Attend(_) => "attend",
             GpuKernel::Select(_) => "select",
             GpuKernel::Join => "join",
+            GpuKernel::Heads(_) => "heads",
             GpuKernel::Rope => "rope",
             GpuKernel::Route => "route",
             GpuKernel::Experts => "experts",
@@ -110,6 +113,7 @@ impl GpuKernel {
                 &[R, R, R, R, R, R, W, W, W]
             }
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
+            GpuKernel::Heads(_) => &[R, R, R, R, R, R, W, W, W, W],
             GpuKernel::Rope => &[R, R, W],
             GpuKernel::Experts => &[R, R, R, W, W],
             GpuKernel::Conv | GpuKernel::Select(_) => &[R, R, R, R, W, W],
@@ -129,13 +133,8 @@ impl GpuKernel {
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
-            GpuKernel::Write(dtype) => {
-                let each = match dtype {
-                    DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
-                    _ => include_str!("kernels/write_floats.wgsl"),
-                };
-                [math, state, numbers(dtype), include_str!("kernels/write.wgsl"), each].concat()
-            }
+            GpuKernel::Write(dtype) => [math, &held(dtype), include_str!("kernels/write.wgsl")].concat(),
+            GpuKernel::Heads(dtype) => [math, &held(dtype), include_str!("kernels/heads.wgsl")].concat(),
             GpuKernel::Attend(dtype) => {
                 let each = match dtype {
                     DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
@@ -153,6 +152,16 @@ impl GpuKernel {
             GpuKernel::Delta => [math, include_str!("kernels/delta.wgsl")].concat(),
         }
     }
+}
+
+/// How numbers become words of state of this type.
+fn held(dtype: DType) -> String {
+    let each = match dtype {
+        DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
+        _ => include_str!("kernels/write_floats.wgsl"),
+    };
+    let shared = [include_str!("kernels/state.wgsl"), include_str!("kernels/held.wgsl")].concat();
+    [&shared, numbers(dtype), each].concat()
 }
 
 /// Products with keys in state of this type.

@@ -15,7 +15,7 @@ use crate::device::{BufferPart, GpuDevice, Pipeline};
 use crate::group::JoinedNodes;
 use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
-use crate::lower::{Lowering, NodeLaunches};
+use crate::lower::{FusedLaunches, Lowering, NodeLaunches};
 use crate::slots::Slots;
 use crate::state::{GpuState, HeldLayout};
 use crate::step_table::{TableParts, TableStep, chunks_seen, group_of};
@@ -152,6 +152,27 @@ impl List {
     }
 }
 
+impl List {
+    /// The name of a node's result.
+    fn name(&self, node: usize) -> &str {
+        &self.graph.value(self.graph.nodes[node].output).name
+    }
+
+    /// How each node runs, unless a value that fused launches do not make is watched.
+    fn ways(&self, watch: &dyn Watch) -> Vec<NodeWay> {
+        let mut ways = vec![NodeWay::Alone; self.nodes.len()];
+        for node in &self.nodes {
+            if let Some(FusedLaunches { absent, skipped, .. }) = &node.fused
+                && !absent.iter().any(|absent| watch.wants(self.name(*absent)))
+            {
+                ways[node.node] = NodeWay::Fused;
+                skipped.iter().for_each(|skipped| ways[*skipped] = NodeWay::Skipped);
+            }
+        }
+        ways
+    }
+}
+
 /// The number of launches, used or not.
 fn launches(instructions: &[Instruction]) -> usize {
     let of = |instruction: &Instruction| match instruction {
@@ -230,7 +251,7 @@ impl GpuProgram {
             bound: &mut bound.launches,
             counts,
             sequences,
-            skipped: Vec::new(),
+            ways: list.ways(watch),
         };
         let encoder = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
@@ -368,8 +389,18 @@ struct Run<'a> {
     bound: &'a mut Vec<Option<BoundLaunch>>,
     counts: StepCounts,
     sequences: &'a [Sequence<'a>],
-    /// The nodes that an earlier one has computed.
-    skipped: Vec<usize>,
+    /// For each node, how it runs.
+    ways: Vec<NodeWay>,
+}
+
+/// How a node runs in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeWay {
+    Alone,
+    /// With others, which do not run.
+    Fused,
+    /// Another one computes it.
+    Skipped,
 }
 
 impl Run<'_> {
@@ -384,7 +415,7 @@ impl Run<'_> {
                 nodes[first..].iter().position(is_wanted).map_or(nodes.len(), |index| first + index + 1);
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
             for node in &nodes[first..end] {
-                self.node(node, watch, &mut pass)?;
+                self.node(node, &mut pass)?;
             }
             drop(pass);
             let last = &nodes[end - 1];
@@ -397,7 +428,7 @@ impl Run<'_> {
     }
 
     fn name(&self, node: &NodeLaunches) -> &str {
-        &self.list.graph.value(self.list.graph.nodes[node.node].output).name
+        self.list.name(node.node)
     }
 
     /// Submits, and hands the result of a node to the watch.
@@ -450,7 +481,7 @@ impl Run<'_> {
             });
             let mut pass =
                 encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
-            self.node(node, watch, &mut pass)?;
+            self.node(node, &mut pass)?;
         }
         let bytes = 16 * timed as u64;
         let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
@@ -460,7 +491,7 @@ impl Run<'_> {
             read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
         })?;
         for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
-            if !node.instructions.is_empty() && !self.skipped.contains(&node.node) {
+            if !self.of(node).is_empty() {
                 let units = times[1].saturating_sub(times[0]);
                 let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
                 self.took(node, time, watch);
@@ -487,7 +518,8 @@ impl Run<'_> {
             Extent::Context | Extent::Fixed => self.counts.rows as usize,
             extent => step_count(self.sequences, extent),
         };
-        let kernel = match &node.instructions[node.instructions.len() - 1] {
+        let instructions = self.of(node);
+        let kernel = match &instructions[instructions.len() - 1] {
             Instruction::Launch(launch) => launch.kernel.name(),
             Instruction::ByRows(variants) => self.variant(variants).kernel.name(),
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
@@ -525,22 +557,18 @@ impl Run<'_> {
         &found.unwrap_or(&variants[variants.len() - 1]).1
     }
 
-    /// Encodes a node; one whose result is only added to another, and not watched, with that addition.
-    fn node(&mut self, node: &NodeLaunches, watch: &dyn Watch, pass: &mut ComputePass<'_>) -> Result<()> {
-        if self.skipped.contains(&node.node) {
-            return Ok(());
-        }
-        match &node.fused {
-            Some(fused) if !watch.wants(self.name(node)) => {
-                self.skipped.push(fused.add);
-                self.instructions(&fused.instructions, pass)
-            }
-            _ => self.instructions(&node.instructions, pass),
+    /// What runs at a node in this step.
+    fn of<'l>(&self, node: &'l NodeLaunches) -> &'l [Instruction] {
+        match (self.ways[node.node], &node.fused) {
+            (NodeWay::Skipped, _) => &[],
+            (NodeWay::Fused, Some(fused)) => &fused.instructions,
+            (NodeWay::Alone | NodeWay::Fused, _) => &node.instructions,
         }
     }
 
-    fn instructions(&mut self, instructions: &[Instruction], pass: &mut ComputePass<'_>) -> Result<()> {
-        for instruction in instructions {
+    /// Encodes a node.
+    fn node(&mut self, node: &NodeLaunches, pass: &mut ComputePass<'_>) -> Result<()> {
+        for instruction in self.of(node) {
             match instruction {
                 Instruction::Launch(launch) => self.launch(launch, pass)?,
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,

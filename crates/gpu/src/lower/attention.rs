@@ -3,7 +3,9 @@
 use girih_graph::{Span, ValueId};
 use girih_tensor::{DType, Result};
 
+use super::heads::HeldTarget;
 use super::{GpuAttention, Lowering};
+use crate::heads::HeadChain;
 use crate::kernel::GpuKernel;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::state::HeldLayout;
@@ -32,8 +34,10 @@ impl Lowering<'_> {
             Some(_) => [self.value(keys)?, self.value(values)?],
             None => {
                 let held = [1, 2].map(|index| BufferRef::Slot(slots[index]));
-                list.push(self.write(keys, of_keys, None, held[0].clone(), 0)?);
-                list.push(self.write(values, of_values, None, held[1].clone(), 0)?);
+                let plain = [keys, values].map(HeadChain::plain);
+                let target = |layout, to| HeldTarget { layout, to, id: 0 };
+                let targets = [target(of_keys, held[0].clone()), target(of_values, held[1].clone())];
+                list.push(self.head_launch(None, [&plain[0], &plain[1]], targets, None)?);
                 held
             }
         };

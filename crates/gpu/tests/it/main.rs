@@ -3,5 +3,6 @@
 mod carried;
 mod conformance;
 mod formats;
+mod fusion;
 mod opened;
 mod range_faults;
