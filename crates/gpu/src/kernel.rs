@@ -128,7 +128,7 @@ impl GpuKernel {
         let state = include_str!("kernels/state.wgsl");
         match self {
             GpuKernel::Elements => [math, include_str!("kernels/elements.wgsl")].concat(),
-            GpuKernel::Norm => [math, include_str!("kernels/norm.wgsl")].concat(),
+            GpuKernel::Norm => [math, &norm()].concat(),
             GpuKernel::Embed(layout) => [&layout.decoder(), include_str!("kernels/embed.wgsl")].concat(),
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
@@ -252,6 +252,13 @@ fn group_products(rows: u32, group: u32) -> String {
         text += "                }\n";
     }
     text
+}
+
+/// The kernel of norms, with a function for each buffer that it reads.
+fn norm() -> String {
+    let loads = ["x", "other", "weight", "bias"]
+        .map(|buffer| include_str!("kernels/norm_loads.wgsl").replace("BUFFER", buffer));
+    filled(include_str!("kernels/norm.wgsl").to_owned(), &[("LOADS\n", loads.concat())])
 }
 
 /// The text with parts in the place of marks.

@@ -6,3 +6,4 @@ mod formats;
 mod fusion;
 mod opened;
 mod range_faults;
+mod wide_norms;
