@@ -128,7 +128,7 @@ mod tests {
     use crate::device_list::adapters;
     use crate::kernel::KernelTuning;
 
-    /// Products on one device with the kernels of GPUs and with those of software.
+    /// Ops on one device with the kernels of GPUs and with those of software.
     #[test]
     fn the_tuning_of_kernels_changes_no_byte() {
         let adapters = adapters();
@@ -144,8 +144,8 @@ mod tests {
         };
         let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
         let round = Roundoff::SINGLE;
-        let cases =
-            (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
+        let ops = [OpName::Linear, OpName::Experts, OpName::Attend, OpName::AttendLatent, OpName::SelectKeys];
+        let cases = (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, round))));
         let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
         assert_eq!(report.faults(), [] as [&str; 0]);
     }

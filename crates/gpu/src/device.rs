@@ -363,6 +363,11 @@ impl GpuDevice {
         self.queue.get_timestamp_period()
     }
 
+    /// Submits commands, before others; the wait for these reports what goes wrong.
+    pub fn begin(&self, encoder: CommandEncoder) {
+        self.queue.submit([encoder.finish()]);
+    }
+
     /// Submits commands and waits until they have run.
     ///
     /// # Errors

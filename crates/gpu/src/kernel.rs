@@ -16,14 +16,21 @@ pub(crate) struct KernelTuning {
     teams: u32,
     /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
     groups_at_once: u32,
+    /// Words of a key, and values, that `attend` reads at once: 4, or 16.
+    loads_at_once: u32,
 }
 
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
-    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1 };
+    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1, loads_at_once: 4 };
 
     /// For GPUs: many reads in flight.
-    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4 };
+    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4, loads_at_once: 16 };
+
+    /// The loads of `attend` that are under way at once, first as many as there may be, then four.
+    fn loads(self) -> impl Iterator<Item = u32> {
+        [self.loads_at_once, 4].into_iter().take(if self.loads_at_once > 4 { 2 } else { 1 })
+    }
 
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
@@ -108,7 +115,7 @@ impl GpuKernel {
         match self {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
-            GpuKernel::Attend(_) => &[R, R, R, R, R, W],
+            GpuKernel::Attend(_) => &[R, R, R, R, R, R, W, W],
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
                 &[R, R, R, R, R, R, W, W, W]
             }
@@ -140,9 +147,12 @@ impl GpuKernel {
                     DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
                     _ => include_str!("kernels/attend_floats.wgsl"),
                 };
-                [math, state, &keys(dtype), include_str!("kernels/attend.wgsl"), each].concat()
+                let shared = include_str!("kernels/attend_shared.wgsl");
+                [math, state, shared, &keys(dtype, tuning), &attend(tuning), each].concat()
             }
-            GpuKernel::Select(dtype) => [state, &keys(dtype), include_str!("kernels/select.wgsl")].concat(),
+            GpuKernel::Select(dtype) => {
+                [state, &keys(dtype, tuning), include_str!("kernels/select.wgsl")].concat()
+            }
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
             GpuKernel::Route => [math, include_str!("kernels/route.wgsl")].concat(),
@@ -165,12 +175,49 @@ fn held(dtype: DType) -> String {
 }
 
 /// Products with keys in state of this type.
-fn keys(dtype: DType) -> String {
+fn keys(dtype: DType, tuning: KernelTuning) -> String {
     let each = match dtype {
         DType::Q8_0 => include_str!("kernels/keys_q8_0.wgsl"),
         _ => include_str!("kernels/keys_floats.wgsl"),
     };
-    [numbers(dtype), include_str!("kernels/keys.wgsl"), each].concat()
+    let mut loads = String::new();
+    for count in tuning.loads() {
+        let _ = writeln!(loads, "    for (; w + {count}u <= words; w += {count}u) {{");
+        for word in 0..count {
+            let _ = writeln!(loads, "        let k{word} = keys[at + (w + {word}u) * 64u];");
+        }
+        // A scale is that of 32 numbers or more.
+        for word in (0..count).step_by(4) {
+            let _ = writeln!(loads, "        let s{word} = key_scale(at, w + {word}u);");
+        }
+        for word in 0..count {
+            let scale = word / 4 * 4;
+            let _ = writeln!(loads, "        product = with_key(product, k{word}, w + {word}u, s{scale});");
+        }
+        loads += "    }\n";
+    }
+    let text = [numbers(dtype), include_str!("kernels/keys.wgsl"), each].concat();
+    filled(text, &[("LOADS\n", loads)])
+}
+
+/// Attention of one row, with its loads of values.
+fn attend(tuning: KernelTuning) -> String {
+    let mut loads = String::new();
+    for count in tuning.loads() {
+        let _ = writeln!(loads, "            for (; k + {count}u <= end; k += {count}u) {{");
+        for k in 0..count {
+            let _ = writeln!(
+                loads,
+                "                let v{k} = value_at(block, kv_head, word, k + {k}u - base);"
+            );
+        }
+        for k in 0..count {
+            let _ =
+                writeln!(loads, "                sum = with_value(sum, v{k}, weights[k + {k}u - start]);");
+        }
+        loads += "            }\n";
+    }
+    filled(include_str!("kernels/attend.wgsl").to_owned(), &[("VALUES_IN_FLIGHT\n", loads)])
 }
 
 /// The numbers of a word of state of this type.

@@ -1,4 +1,4 @@
-//! Runs the launches of a program: one submission and one wait for a step.
+//! Runs the launches of a program: several submissions and one wait for a step.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,6 +31,10 @@ const HEAD_BYTES: u64 = 16;
 
 /// The largest number of nodes whose times are read.
 const TIMED_NODES: usize = 2000;
+
+/// Launches that are submitted together. On an H100, 400 of them in a row took 4.5 µs each in one submission, of which
+/// encoding is 2 µs; 3.0 µs in 8 submissions, and 3.4 µs in 16.
+const LAUNCHES_AT_ONCE: usize = 40;
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -252,6 +256,7 @@ impl GpuProgram {
             counts,
             sequences,
             ways: list.ways(watch),
+            launched: 0,
         };
         let encoder = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
@@ -391,6 +396,8 @@ struct Run<'a> {
     sequences: &'a [Sequence<'a>],
     /// For each node, how it runs.
     ways: Vec<NodeWay>,
+    /// The launches so far.
+    launched: usize,
 }
 
 /// How a node runs in a step.
@@ -404,25 +411,31 @@ enum NodeWay {
 }
 
 impl Run<'_> {
-    /// Encodes all nodes in one pass, unless values are watched: then the step ends after each of them.
+    /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
+    /// waits after each value that is watched.
     fn untimed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
-        let mut encoder = self.program.device.encoder();
-        let nodes = &self.list.nodes;
-        let mut first = 0;
-        while first < nodes.len() {
-            let is_wanted = |node: &NodeLaunches| watch.wants(self.name(node));
-            let end =
-                nodes[first..].iter().position(is_wanted).map_or(nodes.len(), |index| first + index + 1);
+        let device = Arc::clone(&self.program.device);
+        let mut encoder = device.encoder();
+        let mut nodes = self.list.nodes.iter().peekable();
+        while nodes.peek().is_some() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            for node in &nodes[first..end] {
+            let (first, mut wanted) = (self.launched, None);
+            for node in nodes.by_ref() {
                 self.node(node, &mut pass)?;
+                wanted = Some(node).filter(|node| watch.wants(self.name(node)));
+                if wanted.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
+                    break;
+                }
             }
             drop(pass);
-            let last = &nodes[end - 1];
-            if watch.wants(self.name(last)) {
-                encoder = self.watched(last, encoder, watch)?;
-            }
-            first = end;
+            encoder = match wanted {
+                Some(node) => self.watched(node, encoder, watch)?,
+                None if nodes.peek().is_some() => {
+                    device.begin(encoder);
+                    device.encoder()
+                }
+                None => encoder,
+            };
         }
         Ok(encoder)
     }
@@ -601,11 +614,15 @@ impl Run<'_> {
             let mut words = chunks.words.clone();
             (words[0], words[1]) = (rows, first);
             self.dispatch(chunks, &words, [*heads, rows, seen], pass)?;
+            first += rows;
+            // Rows with one chunk are joined already.
+            if seen == 1 {
+                continue;
+            }
             let mut words = join.words.clone();
             let (all, groups) = join.grid.sizes(rows);
-            (words[0], words[1], words[6]) = (all, first, seen);
+            (words[0], words[1], words[6]) = (all, first - rows, seen);
             self.dispatch(join, &words, groups, pass)?;
-            first += rows;
         }
         Ok(())
     }
@@ -629,6 +646,7 @@ impl Run<'_> {
         bytes.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
         pass.set_immediates(0, &bytes);
         pass.dispatch_workgroups(x, y, z);
+        self.launched += 1;
         Ok(())
     }
 

@@ -8,6 +8,6 @@ fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> Numbers {
     return numbers(held_value(block, kv_head, word, position)) * scale;
 }
 
-fn store(first: u32, word: u32, sum: Numbers) {
-    for (var i = 0u; i < 4u && word * 4u + i < p.value_size; i += 1u) { partial[first + word * 4u + i] = sum[i]; }
+fn store(to: Sums, word: u32, sum: Numbers) {
+    for (var i = 0u; i < 4u && word * 4u + i < p.value_size; i += 1u) { keep(to, word * 4u + i, sum[i]); }
 }

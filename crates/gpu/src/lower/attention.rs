@@ -44,6 +44,7 @@ impl Lowering<'_> {
         let heads = inner(self.graph, q)[0] as u32;
         let numbers = selected.map_or(0, |id| self.stride(id) as u32);
         let (place, value_size) = (self.parts.span(span), value_size as u32);
+        let (has_sinks, sinks) = self.optional(sinks)?;
         let words = vec![
             0,
             0,
@@ -60,13 +61,22 @@ impl Lowering<'_> {
             u32::from(softcap.is_some()),
             scale.to_bits(),
             softcap.unwrap_or(1.0).to_bits(),
+            has_sinks,
         ];
         let partial = BufferRef::Slot(slots[0]);
         let (_, selected) = self.optional(selected)?;
-        let binds = vec![BufferRef::Step, self.value(q)?, held_keys, held_values, selected, partial.clone()];
+        let binds = vec![
+            BufferRef::Step,
+            self.value(q)?,
+            held_keys,
+            held_values,
+            selected,
+            sinks.clone(),
+            partial.clone(),
+            self.value(y)?,
+        ];
         let (count, grid) = (Count::Rows, LaunchGrid::Beside { x: heads });
         let chunks = GpuLaunch { id: 0, kernel: GpuKernel::Attend(dtype), binds, words, count, grid };
-        let (has_sinks, sinks) = self.optional(sinks)?;
         let words = vec![0, 0, heads, value_size, place, has_sinks, 0];
         let binds = vec![BufferRef::Step, partial, sinks, self.value(y)?];
         let join = GpuLaunch::elements(GpuKernel::Join, binds, words, count, (heads * value_size) as usize);
