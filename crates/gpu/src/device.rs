@@ -250,6 +250,11 @@ impl GpuDevice {
         binding.min(buffer).min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES
     }
 
+    /// The bytes of memory that a workgroup has.
+    pub fn workgroup_bytes(&self) -> u32 {
+        self.limits.max_compute_workgroup_storage_size
+    }
+
     /// Whether times of kernels can be read.
     pub fn has_timestamps(&self) -> bool {
         self.has_timestamps

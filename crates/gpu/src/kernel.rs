@@ -57,6 +57,8 @@ pub(crate) enum GpuKernel {
     Write(DType),
     /// Attention to state of this type.
     Attend(DType),
+    /// Attention of several rows of a sequence to state of this type.
+    AttendRows(DType),
     /// The choice of positions, by keys in state of this type.
     Select(DType),
     /// Joins the chunks of attention.
@@ -97,7 +99,7 @@ impl GpuKernel {
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) => "gemv",
             GpuKernel::Gemm(..) => "gemm",
             GpuKernel::Write(_) => "write",
-            GpuKernel::Attend(_) => "attend",
+            GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => "attend",
             GpuKernel::Select(_) => "select",
             GpuKernel::Join => "join",
             GpuKernel::Heads(_) => "heads",
@@ -115,7 +117,7 @@ impl GpuKernel {
         match self {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
-            GpuKernel::Attend(_) => &[R, R, R, R, R, R, W, W],
+            GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => &[R, R, R, R, R, R, W, W],
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
                 &[R, R, R, R, R, R, W, W, W]
             }
@@ -143,15 +145,13 @@ impl GpuKernel {
             GpuKernel::Write(dtype) => [math, &held(dtype), include_str!("kernels/write.wgsl")].concat(),
             GpuKernel::Heads(dtype) => [math, &held(dtype), include_str!("kernels/heads.wgsl")].concat(),
             GpuKernel::Attend(dtype) => {
-                let each = match dtype {
-                    DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
-                    _ => include_str!("kernels/attend_floats.wgsl"),
-                };
-                let shared = include_str!("kernels/attend_shared.wgsl");
-                [math, state, shared, &keys(dtype, tuning), &attend(tuning), each].concat()
+                [math, state, &attend_shared(dtype), &keys(tuning), &attend(tuning)].concat()
+            }
+            GpuKernel::AttendRows(dtype) => {
+                [math, state, &attend_shared(dtype), include_str!("kernels/attend_rows.wgsl")].concat()
             }
             GpuKernel::Select(dtype) => {
-                [state, &keys(dtype, tuning), include_str!("kernels/select.wgsl")].concat()
+                [state, &key_numbers(dtype), &keys(tuning), include_str!("kernels/select.wgsl")].concat()
             }
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
@@ -174,12 +174,26 @@ fn held(dtype: DType) -> String {
     [&shared, numbers(dtype), each].concat()
 }
 
-/// Products with keys in state of this type.
-fn keys(dtype: DType, tuning: KernelTuning) -> String {
+/// The numbers of a word of keys in state of this type.
+fn key_numbers(dtype: DType) -> String {
     let each = match dtype {
         DType::Q8_0 => include_str!("kernels/keys_q8_0.wgsl"),
         _ => include_str!("kernels/keys_floats.wgsl"),
     };
+    [numbers(dtype), each].concat()
+}
+
+/// What attention of one row and of several rows share.
+fn attend_shared(dtype: DType) -> String {
+    let each = match dtype {
+        DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
+        _ => include_str!("kernels/attend_floats.wgsl"),
+    };
+    [include_str!("kernels/attend_shared.wgsl"), &key_numbers(dtype), each].concat()
+}
+
+/// Products with keys.
+fn keys(tuning: KernelTuning) -> String {
     let mut loads = String::new();
     for count in tuning.loads() {
         let _ = writeln!(loads, "    for (; w + {count}u <= words; w += {count}u) {{");
@@ -196,8 +210,7 @@ fn keys(dtype: DType, tuning: KernelTuning) -> String {
         }
         loads += "    }\n";
     }
-    let text = [numbers(dtype), include_str!("kernels/keys.wgsl"), each].concat();
-    filled(text, &[("LOADS\n", loads)])
+    filled(include_str!("kernels/keys.wgsl").to_owned(), &[("LOADS\n", loads)])
 }
 
 /// Attention of one row, with its loads of values.

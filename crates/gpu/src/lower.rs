@@ -53,7 +53,26 @@ pub(crate) struct NodeLaunches {
     pub fused: Option<FusedLaunches>,
 }
 
+/// How a node runs in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeWay {
+    Alone,
+    /// With others, which do not run.
+    Fused,
+    /// Another one computes it.
+    Skipped,
+}
+
 impl NodeLaunches {
+    /// What runs.
+    pub fn of(&self, way: NodeWay) -> &[Instruction] {
+        match (way, &self.fused) {
+            (NodeWay::Skipped, _) => &[],
+            (NodeWay::Fused, Some(fused)) => &fused.instructions,
+            (NodeWay::Alone | NodeWay::Fused, _) => &self.instructions,
+        }
+    }
+
     /// All launches, used or not.
     fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
         let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);

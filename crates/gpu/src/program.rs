@@ -15,10 +15,10 @@ use crate::device::{BufferPart, GpuDevice, Pipeline};
 use crate::group::JoinedNodes;
 use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
-use crate::lower::{FusedLaunches, Lowering, NodeLaunches};
+use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::slots::Slots;
 use crate::state::{GpuState, HeldLayout};
-use crate::step_table::{TableParts, TableStep, chunks_seen, group_of};
+use crate::step_table::{TableParts, TableStep, chunks_seen, filled_tiles, group_of};
 use crate::temporary::temporary;
 use crate::weight_role::{WeightRole, use_of};
 use crate::weights::{GpuWeights, bytes_of};
@@ -182,7 +182,7 @@ fn launches(instructions: &[Instruction]) -> usize {
     let of = |instruction: &Instruction| match instruction {
         Instruction::Launch(_) => 1,
         Instruction::ByRows(variants) => variants.len(),
-        Instruction::Attend(_) => 2,
+        Instruction::Attend(attend) => 2 + usize::from(attend.tiles.is_some()),
     };
     instructions.iter().map(of).sum()
 }
@@ -400,16 +400,6 @@ struct Run<'a> {
     launched: usize,
 }
 
-/// How a node runs in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NodeWay {
-    Alone,
-    /// With others, which do not run.
-    Fused,
-    /// Another one computes it.
-    Skipped,
-}
-
 impl Run<'_> {
     /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
     /// waits after each value that is watched.
@@ -572,11 +562,7 @@ impl Run<'_> {
 
     /// What runs at a node in this step.
     fn of<'l>(&self, node: &'l NodeLaunches) -> &'l [Instruction] {
-        match (self.ways[node.node], &node.fused) {
-            (NodeWay::Skipped, _) => &[],
-            (NodeWay::Fused, Some(fused)) => &fused.instructions,
-            (NodeWay::Alone | NodeWay::Fused, _) => &node.instructions,
-        }
+        node.of(self.ways[node.node])
     }
 
     /// Encodes a node.
@@ -603,7 +589,10 @@ impl Run<'_> {
 
     /// As many rows at once as the partial results have room for.
     fn attend(&mut self, attend: &AttendLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
-        let AttendLaunch { chunks, join, span, heads, value_size, room } = attend;
+        let AttendLaunch { chunks, join, tiles, span, heads, value_size, room } = attend;
+        if let (Some(tiles), Some(count)) = (tiles, filled_tiles(self.sequences)) {
+            return self.dispatch(tiles, &tiles.words, [*heads, count, 1], pass);
+        }
         let seen = chunks_seen(self.sequences, *span).max(1);
         let of_row = u64::from(*heads) * u64::from(seen) * u64::from(value_size + 2);
         // No more than a dimension of a grid.
@@ -666,5 +655,115 @@ impl Run<'_> {
         let group = device.bind(&pipeline, &parts);
         device.check()?;
         Ok(BoundLaunch { pipeline, group })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::backend::Unwatched;
+    use girih_graph::testing::WeightTable;
+    use girih_graph::{Act, Builder, Key, Op, OutputKind, Pairing, Span};
+    use girih_tensor::Shape;
+
+    use super::*;
+    use crate::device_list::adapters;
+    use crate::kernel::KernelTuning;
+
+    const WIDTH: usize = 64;
+
+    /// Builds graphs, and makes zeros for their weights.
+    struct Layers {
+        builder: Builder,
+        weights: WeightTable,
+    }
+
+    impl Layers {
+        fn weight(&mut self, name: &str, extents: &[usize]) -> ValueId {
+            let shape = Shape::new(extents).expect("it is small");
+            self.weights.0.insert(name.to_owned(), vec![0; shape.elements() * 4]);
+            self.builder.weight(name, shape, DType::F32)
+        }
+
+        fn linear(&mut self, name: &str, x: ValueId, [rows, columns]: [usize; 2]) -> ValueId {
+            let weight = self.weight(&format!("{name}.weight"), &[rows, columns]);
+            self.builder.shaped(name, Op::Linear, &[x, weight], &[rows])
+        }
+
+        fn norm(&mut self, name: &str, x: ValueId, width: usize) -> ValueId {
+            let weight = self.weight(&format!("{name}.weight"), &[width]);
+            self.builder.same(name, Op::Norm { epsilon: 1e-5 }, &[x, weight])
+        }
+
+        /// Heads of 32 numbers; normed, if the layer norms heads.
+        fn heads(&mut self, name: &str, x: ValueId, count: usize, has_norm: bool) -> ValueId {
+            let flat = self.linear(name, x, [32 * count, WIDTH]);
+            let heads = self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[count, 32]);
+            if has_norm { self.norm(&format!("{name}.normed"), heads, 32) } else { heads }
+        }
+
+        /// A layer as that of Llama, or of Qwen 3, which norms heads.
+        fn layer(&mut self, name: &str, x: ValueId, has_norms: bool) -> ValueId {
+            let normed = self.norm(&format!("{name}.first"), x, WIDTH);
+            let frequencies = self.weight(&format!("{name}.frequencies"), &[16]);
+            let rope = Op::Rope { pairing: Pairing::Halves, factor: None };
+            let q = self.heads(&format!("{name}.q"), normed, 2, has_norms);
+            let q = self.builder.same(&format!("{name}.q.rotated"), rope.clone(), &[q, frequencies]);
+            let k = self.heads(&format!("{name}.k"), normed, 1, has_norms);
+            let k = self.builder.same(&format!("{name}.k.rotated"), rope, &[k, frequencies]);
+            let v = self.heads(&format!("{name}.v"), normed, 1, false);
+            let group = self.builder.group(Span::Full);
+            let [keys, values] = ["keys", "values"]
+                .map(|part| self.builder.state(&format!("{name}.{part}"), &[1, 32], DType::F16, group));
+            self.builder.write(k, keys);
+            self.builder.write(v, values);
+            let op = Op::Attend { scale: 0.5, span: Span::Full, softcap: None };
+            let mixed = self.builder.same(&format!("{name}.mixed"), op, &[q, keys, values]);
+            let flat = self.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[WIDTH]);
+            let o = self.linear(&format!("{name}.o"), flat, [WIDTH, WIDTH]);
+            let sum = self.builder.same(&format!("{name}.sum"), Op::Add, &[x, o]);
+            let normed = self.norm(&format!("{name}.second"), sum, WIDTH);
+            let [gate, up] =
+                ["gate", "up"].map(|part| self.linear(&format!("{name}.{part}"), normed, [96, WIDTH]));
+            let gated = self.builder.same(&format!("{name}.gated"), Op::gate(Act::Silu), &[gate, up]);
+            let down = self.linear(&format!("{name}.down"), gated, [WIDTH, 96]);
+            self.builder.same(&format!("{name}.out"), Op::Add, &[sum, down])
+        }
+    }
+
+    /// The kernels of the launches of a step of one row and one chunk of positions.
+    fn kernels(program: &GpuProgram) -> Vec<&'static str> {
+        let list = program.list(&Unwatched);
+        let ways = list.ways(&Unwatched);
+        let instructions = list.nodes.iter().flat_map(|node| node.of(ways[node.node]));
+        let name = |instruction: &Instruction| match instruction {
+            Instruction::Launch(launch) => launch.kernel.name(),
+            Instruction::ByRows(variants) => variants[0].1.kernel.name(),
+            Instruction::Attend(attend) => attend.chunks.kernel.name(),
+        };
+        instructions.map(name).collect()
+    }
+
+    #[test]
+    fn a_layer_of_one_row_and_one_chunk_takes_nine_launches() {
+        let adapters = adapters();
+        let Some(adapter) = adapters.first() else {
+            eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
+            return;
+        };
+        let device = GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels");
+        let device = Arc::new(device);
+        for has_norms in [false, true] {
+            let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 4, output: OutputKind::Logits };
+            let mut layers = Layers { builder: Builder::new(key), weights: WeightTable::default() };
+            let x = layers.builder.input("x", &[WIDTH], DType::F32);
+            let a = layers.layer("a", x, has_norms);
+            let b = layers.layer("b", a, has_norms);
+            let y = layers.builder.gather("y", b);
+            let graph = layers.builder.finish(y);
+            let weights = GpuWeights::load(&device, &graph, &layers.weights).expect("the weights are small");
+            let program = GpuProgram::new(&graph, &weights).expect("the layers run");
+            let layer = ["norm", "gemv", "heads", "attend", "gemv", "norm", "gemv", "elements", "gemv"];
+            assert_eq!(kernels(&program)[..9], layer, "with norms of heads: {has_norms}");
+        }
     }
 }

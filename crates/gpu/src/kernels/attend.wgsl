@@ -16,6 +16,10 @@ fn keep(to: Sums, column: u32, sum: f32) {
     }
 }
 
+fn store(to: Sums, word: u32, sum: Numbers) {
+    for (var i = 0u; i < VALUES && word * VALUES + i < p.value_size; i += 1u) { keep(to, word * VALUES + i, sum[i]); }
+}
+
 // The result of a row with one chunk, as join.wgsl has it.
 fn joined(at: u32, head: u32, most: f32, weight: f32) -> Sums {
     var first = LOWEST;

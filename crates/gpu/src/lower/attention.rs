@@ -12,6 +12,15 @@ use crate::state::HeldLayout;
 use crate::step_table::group_of;
 use crate::temporary::{inner, partial_words};
 
+/// The largest head of a query that `attend_rows.wgsl` has room for.
+const TILE_HEAD: u32 = 256;
+
+/// The most words of a head of values that it has room for.
+const TILE_WORDS: u32 = 128;
+
+/// The workgroup memory that it takes.
+const TILE_BYTES: u32 = 32 << 10;
+
 impl Lowering<'_> {
     #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
     pub(super) fn attend(
@@ -81,7 +90,11 @@ impl Lowering<'_> {
         let binds = vec![BufferRef::Step, partial, sinks, self.value(y)?];
         let join = GpuLaunch::elements(GpuKernel::Join, binds, words, count, (heads * value_size) as usize);
         let room = partial_words(self.graph, q, value_size as usize, span);
-        let attend = AttendLaunch { chunks, join, span, heads, value_size, room };
+        let has_room = !is_latent && of_keys.size <= TILE_HEAD && of_values.words() <= TILE_WORDS;
+        let has_memory = self.weights.device.workgroup_bytes() >= TILE_BYTES;
+        let kernel = GpuKernel::AttendRows(dtype);
+        let tiles = (has_room && has_memory).then(|| GpuLaunch { kernel, ..chunks.clone() });
+        let attend = AttendLaunch { chunks, join, tiles, span, heads, value_size, room };
         list.push(Instruction::Attend(Box::new(attend)));
         Ok(list)
     }
