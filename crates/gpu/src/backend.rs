@@ -188,7 +188,14 @@ mod tests {
     #[test]
     fn the_tuning_of_kernels_changes_no_byte() {
         for precision in ActPrecision::ALL {
-            let ops = [OpName::Linear, OpName::LinearHeads, OpName::Experts];
+            let ops = [
+                OpName::Linear,
+                OpName::LinearHeads,
+                OpName::Experts,
+                OpName::Attend,
+                OpName::AttendLatent,
+                OpName::SelectKeys,
+            ];
             let cases = (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, Roundoff::SINGLE))));
             compare(&[KernelTuning::SOFTWARE, KernelTuning::GPU], precision, cases);
         }

@@ -268,6 +268,11 @@ impl GpuDevice {
         self.tuning
     }
 
+    /// The bytes of memory that a workgroup has.
+    pub fn workgroup_bytes(&self) -> u32 {
+        self.limits.max_compute_workgroup_storage_size
+    }
+
     /// Whether times of kernels can be read.
     pub fn has_timestamps(&self) -> bool {
         self.has_timestamps
@@ -379,6 +384,11 @@ impl GpuDevice {
     /// Nanoseconds of a unit of time.
     pub fn time_unit(&self) -> f32 {
         self.queue.get_timestamp_period()
+    }
+
+    /// Submits commands, before others; the wait for these reports what goes wrong.
+    pub fn begin(&self, encoder: CommandEncoder) {
+        self.queue.submit([encoder.finish()]);
     }
 
     /// Submits commands and waits until they have run.

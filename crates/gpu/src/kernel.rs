@@ -21,6 +21,8 @@ pub(crate) struct KernelTuning {
     integers: IntegerTuning,
     /// What multiplies many rounded rows.
     pub unit: ProductUnit,
+    /// Words of a key, and values, that `attend` reads at once: 4, or 16.
+    loads_at_once: u32,
 }
 
 /// The workgroups of products of a few rows by integers.
@@ -37,16 +39,31 @@ const MANY_WORKGROUPS: u32 = 264;
 
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
-    pub const SOFTWARE: KernelTuning =
-        KernelTuning { teams: 8, groups_at_once: 1, integers: IntegerTuning::Short, unit: ProductUnit::Dot };
+    pub const SOFTWARE: KernelTuning = KernelTuning {
+        teams: 8,
+        groups_at_once: 1,
+        integers: IntegerTuning::Short,
+        unit: ProductUnit::Dot,
+        loads_at_once: 4,
+    };
 
     /// For GPUs: many reads in flight.
-    pub const GPU: KernelTuning =
-        KernelTuning { teams: 16, groups_at_once: 4, integers: IntegerTuning::Wide, unit: ProductUnit::Dot };
+    pub const GPU: KernelTuning = KernelTuning {
+        teams: 16,
+        groups_at_once: 4,
+        integers: IntegerTuning::Wide,
+        unit: ProductUnit::Dot,
+        loads_at_once: 16,
+    };
 
     /// With this unit for many rounded rows.
     pub fn with_unit(self, unit: ProductUnit) -> KernelTuning {
         KernelTuning { unit, ..self }
+    }
+
+    /// The loads of `attend` that are under way at once, first as many as there may be, then four.
+    fn loads(self) -> impl Iterator<Item = u32> {
+        [self.loads_at_once, 4].into_iter().take(if self.loads_at_once > 4 { 2 } else { 1 })
     }
 
     /// The largest workgroup.
@@ -99,10 +116,14 @@ pub(crate) enum GpuKernel {
     Write(DType),
     /// Attention to state of this type.
     Attend(DType),
+    /// Attention of several rows of a sequence to state of this type.
+    AttendRows(DType),
     /// The choice of positions, by keys in state of this type.
     Select(DType),
     /// Joins the chunks of attention.
     Join,
+    /// Norms, rotations and writes of heads, to state of this type.
+    Heads(DType),
     /// Rotary positions.
     Rope,
     /// The choice of experts.
@@ -141,9 +162,10 @@ impl GpuKernel {
             GpuKernel::IntegerGemm(..) => "gemm_int",
             GpuKernel::MatrixGemm(..) => "gemm_matrix",
             GpuKernel::Write(_) => "write",
-            GpuKernel::Attend(_) => "attend",
+            GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => "attend",
             GpuKernel::Select(_) => "select",
             GpuKernel::Join => "join",
+            GpuKernel::Heads(_) => "heads",
             GpuKernel::Rope => "rope",
             GpuKernel::Route => "route",
             GpuKernel::Experts => "experts",
@@ -170,7 +192,7 @@ impl GpuKernel {
         match self {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
-            GpuKernel::Attend(_) => &[R, R, R, R, R, W],
+            GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => &[R, R, R, R, R, R, W, W],
             GpuKernel::Gemv(..)
             | GpuKernel::ExpertGemv(_)
             | GpuKernel::Gemm(..)
@@ -180,6 +202,7 @@ impl GpuKernel {
             | GpuKernel::MatrixGemm(..) => &[R, R, R, R, R, R, W, W, W],
             GpuKernel::Round(_) => &[R, W, W],
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
+            GpuKernel::Heads(_) => &[R, R, R, R, R, R, W, W, W, W],
             GpuKernel::Rope => &[R, R, W],
             GpuKernel::Experts => &[R, R, R, W, W],
             GpuKernel::Conv | GpuKernel::Select(_) => &[R, R, R, R, W, W],
@@ -194,7 +217,7 @@ impl GpuKernel {
         let state = include_str!("kernels/state.wgsl");
         match self {
             GpuKernel::Elements => [math, include_str!("kernels/elements.wgsl")].concat(),
-            GpuKernel::Norm => [math, include_str!("kernels/norm.wgsl")].concat(),
+            GpuKernel::Norm => [math, &norm()].concat(),
             GpuKernel::Embed(layout) => [&layout.decoder(), include_str!("kernels/embed.wgsl")].concat(),
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
@@ -204,21 +227,17 @@ impl GpuKernel {
             GpuKernel::IntegerExpertGemv(layout, shape) => integer_source::gemv(layout, shape, true),
             GpuKernel::IntegerGemm(layout, each) => integer_source::gemm(layout, each),
             GpuKernel::MatrixGemm(layout, unit) => matrix_source::gemm(layout, unit),
-            GpuKernel::Write(dtype) => {
-                let each = match dtype {
-                    DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
-                    _ => include_str!("kernels/write_floats.wgsl"),
-                };
-                [math, state, numbers(dtype), include_str!("kernels/write.wgsl"), each].concat()
-            }
+            GpuKernel::Write(dtype) => [math, &held(dtype), include_str!("kernels/write.wgsl")].concat(),
+            GpuKernel::Heads(dtype) => [math, &held(dtype), include_str!("kernels/heads.wgsl")].concat(),
             GpuKernel::Attend(dtype) => {
-                let each = match dtype {
-                    DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
-                    _ => include_str!("kernels/attend_floats.wgsl"),
-                };
-                [math, state, &keys(dtype), include_str!("kernels/attend.wgsl"), each].concat()
+                [math, state, &attend_shared(dtype), &keys(tuning), &attend(tuning)].concat()
             }
-            GpuKernel::Select(dtype) => [state, &keys(dtype), include_str!("kernels/select.wgsl")].concat(),
+            GpuKernel::AttendRows(dtype) => {
+                [math, state, &attend_shared(dtype), include_str!("kernels/attend_rows.wgsl")].concat()
+            }
+            GpuKernel::Select(dtype) => {
+                [state, &key_numbers(dtype), &keys(tuning), include_str!("kernels/select.wgsl")].concat()
+            }
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
             GpuKernel::Route => [math, include_str!("kernels/route.wgsl")].concat(),
@@ -230,13 +249,73 @@ impl GpuKernel {
     }
 }
 
-/// Products with keys in state of this type.
-fn keys(dtype: DType) -> String {
+/// How numbers become words of state of this type.
+fn held(dtype: DType) -> String {
+    let each = match dtype {
+        DType::Q8_0 => include_str!("kernels/write_q8_0.wgsl"),
+        _ => include_str!("kernels/write_floats.wgsl"),
+    };
+    let shared = [include_str!("kernels/state.wgsl"), include_str!("kernels/held.wgsl")].concat();
+    [&shared, numbers(dtype), each].concat()
+}
+
+/// The numbers of a word of keys in state of this type.
+fn key_numbers(dtype: DType) -> String {
     let each = match dtype {
         DType::Q8_0 => include_str!("kernels/keys_q8_0.wgsl"),
         _ => include_str!("kernels/keys_floats.wgsl"),
     };
-    [numbers(dtype), include_str!("kernels/keys.wgsl"), each].concat()
+    [numbers(dtype), each].concat()
+}
+
+/// What attention of one row and of several rows share.
+fn attend_shared(dtype: DType) -> String {
+    let each = match dtype {
+        DType::Q8_0 => include_str!("kernels/attend_q8_0.wgsl"),
+        _ => include_str!("kernels/attend_floats.wgsl"),
+    };
+    [include_str!("kernels/attend_shared.wgsl"), &key_numbers(dtype), each].concat()
+}
+
+/// Products with keys.
+fn keys(tuning: KernelTuning) -> String {
+    let mut loads = String::new();
+    for count in tuning.loads() {
+        let _ = writeln!(loads, "    for (; w + {count}u <= words; w += {count}u) {{");
+        for word in 0..count {
+            let _ = writeln!(loads, "        let k{word} = keys[at + (w + {word}u) * 64u];");
+        }
+        // A scale is that of 32 numbers or more.
+        for word in (0..count).step_by(4) {
+            let _ = writeln!(loads, "        let s{word} = key_scale(at, w + {word}u);");
+        }
+        for word in 0..count {
+            let scale = word / 4 * 4;
+            let _ = writeln!(loads, "        product = with_key(product, k{word}, w + {word}u, s{scale});");
+        }
+        loads += "    }\n";
+    }
+    filled(include_str!("kernels/keys.wgsl").to_owned(), &[("LOADS\n", loads)])
+}
+
+/// Attention of one row, with its loads of values.
+fn attend(tuning: KernelTuning) -> String {
+    let mut loads = String::new();
+    for count in tuning.loads() {
+        let _ = writeln!(loads, "            for (; k + {count}u <= end; k += {count}u) {{");
+        for k in 0..count {
+            let _ = writeln!(
+                loads,
+                "                let v{k} = value_at(block, kv_head, word, k + {k}u - base);"
+            );
+        }
+        for k in 0..count {
+            let _ =
+                writeln!(loads, "                sum = with_value(sum, v{k}, weights[k + {k}u - start]);");
+        }
+        loads += "            }\n";
+    }
+    filled(include_str!("kernels/attend.wgsl").to_owned(), &[("VALUES_IN_FLIGHT\n", loads)])
 }
 
 /// The numbers of a word of state of this type.
@@ -319,6 +398,13 @@ fn group_products(rows: u32, group: u32) -> String {
         text += "                }\n";
     }
     text
+}
+
+/// The kernel of norms, with a function for each buffer that it reads.
+fn norm() -> String {
+    let loads = ["x", "other", "weight", "bias"]
+        .map(|buffer| include_str!("kernels/norm_loads.wgsl").replace("BUFFER", buffer));
+    filled(include_str!("kernels/norm.wgsl").to_owned(), &[("LOADS\n", loads.concat())])
 }
 
 /// The text with parts in the place of marks.

@@ -63,6 +63,8 @@ pub(crate) struct GpuLaunch {
 pub(crate) struct AttendLaunch {
     pub chunks: GpuLaunch,
     pub join: GpuLaunch,
+    /// Both for tiles of rows of a sequence, with the same bits; `None` if the kernel has no room for a head.
+    pub tiles: Option<GpuLaunch>,
     pub span: Span,
     pub heads: u32,
     pub value_size: u32,
@@ -119,7 +121,9 @@ impl Instruction {
             Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
                 variants.iter_mut().map(|(_, launch)| launch).collect()
             }
-            Instruction::Attend(attend) => vec![&mut attend.chunks, &mut attend.join],
+            Instruction::Attend(attend) => {
+                [&mut attend.chunks, &mut attend.join].into_iter().chain(attend.tiles.as_mut()).collect()
+            }
         }
     }
 }

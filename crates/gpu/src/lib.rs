@@ -11,6 +11,7 @@ mod codes;
 mod device;
 mod device_list;
 mod group;
+mod heads;
 mod info;
 mod integer_source;
 mod kernel;

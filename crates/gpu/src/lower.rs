@@ -1,6 +1,7 @@
 //! Graphs become launches, node by node.
 
 mod attention;
+mod heads;
 
 use girih_graph::{
     AppliedOp, Extent, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router, Span, StateKind,
@@ -16,7 +17,7 @@ use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
-use crate::state::{HeldLayout, is_keys};
+use crate::state::is_keys;
 use crate::step_table::{GpuRotation, TableParts, group_of};
 use crate::temporary::{inner, matrix_shape};
 use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
@@ -48,11 +49,30 @@ pub(crate) struct NodeLaunches {
     /// The number of the node.
     pub node: usize,
     pub instructions: Vec<Instruction>,
-    /// What runs instead of these and of an addition that follows, unless the result between is watched.
+    /// What runs instead of these and of other nodes, unless a result between is watched.
     pub fused: Option<FusedLaunches>,
 }
 
+/// How a node runs in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeWay {
+    Alone,
+    /// With others, which do not run.
+    Fused,
+    /// Another one computes it.
+    Skipped,
+}
+
 impl NodeLaunches {
+    /// What runs.
+    pub fn of(&self, way: NodeWay) -> &[Instruction] {
+        match (way, &self.fused) {
+            (NodeWay::Skipped, _) => &[],
+            (NodeWay::Fused, Some(fused)) => &fused.instructions,
+            (NodeWay::Alone | NodeWay::Fused, _) => &self.instructions,
+        }
+    }
+
     /// All launches, used or not.
     fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
         let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);
@@ -60,12 +80,14 @@ impl NodeLaunches {
     }
 }
 
-/// Launches of two nodes.
+/// Launches of several nodes.
 #[derive(Debug)]
 pub(crate) struct FusedLaunches {
     pub instructions: Vec<Instruction>,
-    /// The number of the addition's node.
-    pub add: usize,
+    /// The nodes whose results are not there when these have run as nodes.
+    pub absent: Vec<usize>,
+    /// The other nodes that do not run.
+    pub skipped: Vec<usize>,
 }
 
 /// Lowers a graph.
@@ -85,7 +107,9 @@ impl Lowering<'_> {
     pub fn run(&self) -> Result<Vec<NodeLaunches>> {
         let of_node = |(node, of): (usize, &Node)| {
             let instructions = self.node(node, of)?;
-            let fused = self.groups.sum(node).map(|sum| self.fused(node, of, sum)).transpose()?;
+            let sum = self.groups.sum(node).map(|sum| self.fused(node, of, sum));
+            let heads = self.groups.heads_at(node).map(|heads| self.fused_heads(heads));
+            let fused = sum.or(heads).transpose()?;
             Ok(NodeLaunches { node, instructions, fused })
         };
         let mut nodes: Vec<NodeLaunches> =
@@ -136,7 +160,7 @@ impl Lowering<'_> {
         let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
         let target = ProductTarget::One { y: self.value(sum.y)?, residual: Some(self.value(sum.residual)?) };
         let instructions = self.product(x, matrix, bias, &target, self.count(sum.y), slots)?;
-        Ok(FusedLaunches { instructions, add: sum.add })
+        Ok(FusedLaunches { instructions, absent: vec![index], skipped: vec![sum.add] })
     }
 
     /// Where a value lies.
@@ -331,15 +355,8 @@ impl Lowering<'_> {
                 ))])
             }
             AppliedOp::Write { x } => {
-                let value = self.graph.value(y);
-                let layout = HeldLayout::new(value.dtype, value, is_keys(self.graph, y));
                 let group = group_of(self.graph, y).map(|(group, _)| group);
-                let to = self.value(y)?;
-                let id = match to {
-                    BufferRef::State(index) => index as u32,
-                    _ => 0,
-                };
-                Ok(vec![self.write(x, layout, group, to, id)?])
+                Ok(vec![self.write(x, self.held(y, is_keys(self.graph, y))?, group)?])
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 let sizes =
@@ -574,35 +591,6 @@ impl Lowering<'_> {
         let width = down.shape.rows;
         list.push(around(2, width, width, is_weighed, binds, width));
         Ok(list)
-    }
-
-    fn write(
-        &self,
-        x: ValueId,
-        layout: HeldLayout,
-        group: Option<u32>,
-        to: BufferRef,
-        id: u32,
-    ) -> Result<Instruction> {
-        let words = vec![
-            0,
-            layout.heads,
-            layout.size,
-            layout.words(),
-            u32::from(layout.is_transposed),
-            self.parts.group(group),
-            id,
-            layout.write_units(),
-        ];
-        let binds = vec![BufferRef::Step, self.value(x)?, to, BufferRef::Faults];
-        let each = (layout.heads * layout.write_units()) as usize;
-        Ok(Instruction::Launch(GpuLaunch::elements(
-            GpuKernel::Write(layout.dtype),
-            binds,
-            words,
-            Count::Rows,
-            each,
-        )))
     }
 
     fn carried_group(&self, carried: ValueId) -> u32 {
