@@ -171,6 +171,7 @@ fn images_of_any_size_pass_from_a_projector_file() {
         "qwen3_5_vision",
         "gemma4_vision",
         "gemma4_31b",
+        "gemma4_26b",
         "gemma4_unified",
     ];
     for model in models {
@@ -333,11 +334,15 @@ fn images_of_gemma_4_12b_pass_in_both_precisions() {
 /// Standardized rows, which see each other both ways in sliding windows only.
 #[test]
 fn images_of_gemma_4_31b_pass_in_both_precisions() {
-    let folder = fixture("gemma4_31b");
-    let golden = folder.join("images.safetensors");
-    for against in ["f32", "bf16"] {
-        agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+    // The second one has experts.
+    let [folder, with_experts] = ["gemma4_31b", "gemma4_26b"].map(fixture);
+    for folder in [&folder, &with_experts] {
+        for against in ["f32", "bf16"] {
+            let golden = folder.join("images.safetensors");
+            agrees("verify", name(folder), &golden, &["--against", against], "f32");
+        }
     }
+    let golden = folder.join("images.safetensors");
     for tensor in ["std_bias", "std_scale"] {
         let tensor = format!("model.vision_tower.{tensor}");
         let other = with_weight(&folder, &tensor, 0.5);

@@ -36,10 +36,14 @@ fn flag(key: &'static str) -> Lie {
     Key(key, MetadataValue::Bool(true))
 }
 
-/// The lies about the projector file of each fixture.
-fn lies() -> Vec<(&'static str, Vec<Lie>)> {
-    let half = || MetadataValue::Array(MetadataArray::F32(vec![0.5; 3]));
-    let of_qwen2 = vec![
+/// Another mean or deviation than those of the towers.
+fn half() -> MetadataValue {
+    MetadataValue::Array(MetadataArray::F32(vec![0.5; 3]))
+}
+
+/// The lies about the projector file of a Qwen2-VL.
+fn of_qwen2() -> Vec<Lie> {
+    vec![
         text("general.architecture", "llama"),
         text("general.type", "model"),
         text("clip.projector_type", "pixtral"),
@@ -74,7 +78,11 @@ fn lies() -> Vec<(&'static str, Vec<Lie>)> {
         NoTensor("v.blk.1.attn_k.bias"),
         Tensor("v.blk.1.attn_q.weight", DType::F32, &[32, 64]),
         Tensor("mm.2.weight", DType::BF16, &[64, 32]),
-    ];
+    ]
+}
+
+/// The lies about the projector file of each fixture.
+fn lies() -> Vec<(&'static str, Vec<Lie>)> {
     let of_qwen2_5 = vec![
         text("clip.projector_type", "qwen2vl_merger"),
         flag("clip.use_gelu"),
@@ -115,7 +123,7 @@ fn lies() -> Vec<(&'static str, Vec<Lie>)> {
         NoTensor("v.patch_norm.3.bias"),
     ];
     vec![
-        ("qwen2_vl", of_qwen2),
+        ("qwen2_vl", of_qwen2()),
         ("qwen2_5_vl_windows", of_qwen2_5),
         ("gemma4_vision", of_gemma4),
         ("gemma4_31b", of_gemma4_31b),

@@ -20,6 +20,10 @@ fn a_tower_is_the_same_in_every_container() {
         "qwen3_5_vision",
         "qwen2_vl",
         "qwen2_5_vl_windows",
+        "gemma4_vision",
+        "gemma4_31b",
+        "gemma4_26b",
+        "gemma4_unified",
     ] {
         let model = open(&committed(name));
         let (of_folder, mut of_file) = (tower(&model, None), tower(&model, Some(name)));
