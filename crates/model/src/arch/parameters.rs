@@ -10,6 +10,7 @@ use super::schema::{
     Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LayersSchema,
     LimitSchema, MixerSchema, SpanSchema, SsmSchema,
 };
+use super::tower_facts::GroupTimes;
 use super::tower_schema::MutualRule;
 
 /// One parameter.
@@ -152,7 +153,7 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 20] {
+    fn of_tower(&self) -> [OfModel<'_>; 21] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
         let prompt = tower.map(|tower| &tower.prompt);
@@ -215,6 +216,14 @@ impl Arch {
                     MutualRule::If { of, is: _ } => Some(of),
                 }),
                 |_| None,
+            ),
+            (
+                "tower.video.positions_per_second",
+                tower.and_then(|tower| tower.video.positions_per_second.as_ref()),
+                |facts| match facts.tower.as_ref()?.group_times {
+                    GroupTimes::PerSecond(positions) => Some(FactValue::Size(positions)),
+                    GroupTimes::Apart | GroupTimes::Counted => None,
+                },
             ),
             ("tower.prompt.video", prompt.and_then(|prompt| prompt.video.as_ref()), |_| None),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),
