@@ -209,7 +209,7 @@ impl ImagePatches {
     /// ```
     ///
     /// # Errors
-    /// When the values cannot be shared evenly, or a time is no finite number from 0 on.
+    /// When the values cannot be shared evenly, a time is no finite number from 0 on, or times decrease.
     pub fn video(
         values: impl Into<Arc<[f32]>>,
         grid: ImageGrid,
@@ -223,6 +223,13 @@ impl ImagePatches {
         if let Some(wrong) = seconds.iter().find(|time| !time.is_finite() || **time < 0.0) {
             let sentence =
                 format!("a frame of a video has the time {wrong}; a number of seconds from 0 on is needed");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        if let Some(pair) = seconds.windows(2).find(|pair| pair[1] < pair[0]) {
+            let sentence = format!(
+                "a frame of a video has the time {} behind one of {}; give frames in their order",
+                pair[1], pair[0]
+            );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let step = seconds.get(1).map_or(1.0, |second| second - seconds[0]);

@@ -324,6 +324,36 @@ mod tests {
         [found[0].text.clone(), texts.collect::<String>()]
     }
 
+    /// `Qwen2_5_VLModel.get_vision_position_ids`: 2 positions in a second, of groups of two frames.
+    #[test]
+    fn positions_in_time_follow_from_the_rate() {
+        let of_rate = |rate: f64| {
+            let time = |index| group_time(GroupTimes::PerSecond(2), index, 2.0 / rate);
+            (0..5).map(time).collect::<Vec<Option<u32>>>()
+        };
+        assert_eq!(of_rate(2.0), [None, Some(2), Some(4), Some(6), Some(8)]);
+        assert_eq!(of_rate(3.0), [None, Some(1), Some(2), Some(4), Some(5)]);
+        assert_eq!(of_rate(10.0), [None, Some(0), Some(0), Some(1), Some(1)]);
+        assert_eq!(group_time(GroupTimes::Counted, 3, 0.1), Some(3));
+        assert_eq!(group_time(GroupTimes::Apart, 3, 0.1), None);
+        assert_eq!(group_time(GroupTimes::PerSecond(2), 1, f64::MAX), Some(u32::MAX));
+    }
+
+    #[test]
+    fn clocks_of_frames_have_minutes_and_seconds() {
+        let texts = VideoTexts {
+            of_template: String::new(),
+            before: "{clock} <".to_owned(),
+            row: "r".to_owned(),
+            after: ">".to_owned(),
+            between: " ".to_owned(),
+        };
+        assert_eq!(
+            video_text(&texts, 2, &[0.0, 59.9, 60.0, 6001.5]),
+            "00:00 <rr> 00:59 <rr> 01:00 <rr> 100:01 <rr>"
+        );
+    }
+
     #[test]
     fn tiles_stand_in_a_prompt_as_in_transformers() {
         let [found, expected] = texts_of("idefics3", "tiles", |case, size| {

@@ -71,6 +71,34 @@ fn videos_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Re
     MODELS.into_iter().try_for_each(|name| check_same_bytes(name, 10, |seeds| with_video(name, seeds)))
 }
 
+/// Positions in time follow from seconds in Qwen2.5-VL alone, so that a reply from the cache would be that of another rate.
+#[test]
+fn the_rate_of_a_video_counts_where_positions_follow_from_it() -> Result<()> {
+    for (name, is_other) in [("qwen2_vl", false), ("qwen2_5_vl", true)] {
+        let session = seeing_session(&fixture(name), RunOptions::default());
+        let format = fixture(name).image_format()?;
+        let grid = ImageGrid { down: 2 * format.cell, across: 3 * format.cell };
+        let values = Random(5).bells(2 * grid.patches() * format.patch_values);
+        let reply = |seconds: [f64; 2]| {
+            let video = ImagePatches::video(values.clone(), grid, seconds)?;
+            let text = (0..80).map(|i| 3 + i * 37 % 120).collect::<Vec<u32>>();
+            let prompt = [vec![5, PLACE[0]], vec![VIDEO_ROW; 12], vec![PLACE[2]], text].concat();
+            let call = Request::new(prompt).images([video]).without_text();
+            let call = call.sampling(girih::Sampling::greedy()).max_tokens(4).logprobs(2);
+            Ok::<_, girih::Error>(read(session.generate(call)?))
+        };
+        let usual = reply([0.25, 1.25])?;
+        assert_eq!(reply([0.25, 9.25])? != usual, is_other, "{name}");
+        assert_eq!(reply([0.25, 1.25])?, usual, "{name}: from the cache");
+        let error = reply([0.0, 1e9]).map(drop);
+        assert_eq!(error.is_err(), is_other, "{name}");
+        if let Err(error) = error {
+            assert!(error.to_string().contains("positions behind the first ones; the maximum is"), "{error}");
+        }
+    }
+    Ok(())
+}
+
 /// transformers' towers and positions read each group of frames as an image (`get_rope_index`, `cu_seqlens`).
 #[test]
 fn groups_of_frames_are_read_as_images() -> Result<()> {
@@ -99,6 +127,7 @@ fn groups_of_frames_are_read_as_images() -> Result<()> {
     assert!(ImagePatches::video(vec![0.0; 5], grid, [0.0, 1.0]).is_err());
     assert!(ImagePatches::video(vec![0.0; 4], grid, [0.0, f64::NAN]).is_err());
     assert!(ImagePatches::video(vec![0.0; 4], grid, []).is_err());
+    assert!(ImagePatches::video(vec![0.0; 4], grid, [1.0, 0.5]).is_err());
     Ok(())
 }
 
