@@ -4,10 +4,6 @@ use girih_graph::{InputKind, InputSpec};
 
 use crate::{EmbeddedRows, Error, ErrorKind, Result, TokenRequest};
 
-/// The largest position along the axis of time that a group of frames may have behind the first one: three days of a video
-/// with four positions in a second.
-const MAX_TIME: u32 = 1 << 20;
-
 /// Checks that the programs take a request's given rows and its adapter.
 ///
 /// # Errors
@@ -93,9 +89,10 @@ fn check_places(given: &[EmbeddedRows], inputs: &[InputSpec], width: usize) -> R
 fn check_time(before: Option<&EmbeddedRows>, rows: &EmbeddedRows) -> Result<()> {
     let Some(time) = rows.time else { return Ok(()) };
     let first = rows.first;
-    if time > MAX_TIME {
+    let most = EmbeddedRows::MAX_TIME;
+    if time > most {
         return Err(refused(format!(
-            "the frames at position {first} are {time} positions behind the first ones; the maximum is {MAX_TIME}"
+            "the frames at position {first} are {time} positions behind the first ones; the maximum is {most}"
         )));
     }
     let follows = |before: &&EmbeddedRows| {

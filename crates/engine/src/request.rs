@@ -112,6 +112,11 @@ pub struct EmbeddedRows {
     pub added: Vec<Arc<[f32]>>,
 }
 
+impl EmbeddedRows {
+    /// The largest [`EmbeddedRows::time`]: three days of a video with four positions in a second.
+    pub const MAX_TIME: u32 = 1 << 20;
+}
+
 /// Conditions that end a reply early.
 #[derive(Clone, Debug, Default)]
 pub struct Stops {

@@ -65,6 +65,7 @@ impl ImageRows {
         };
         let sizes: Vec<PlaceSize> = images.iter().map(size).collect();
         let mut rows = ImageRows::default();
+        check_times(&images)?;
         let places = places([Some(tower.row), tower.video], &sizes, tokens)?;
         for (image, place) in images.into_iter().zip(places) {
             let PromptImage { grid, time, .. } = image;
@@ -106,6 +107,20 @@ impl PromptImage {
         digest.update(time.to_le_bytes());
         digest.update(self.content);
         digest.finalize().into()
+    }
+}
+
+/// Checks that no frames lie too far behind the first ones of their video.
+fn check_times(images: &[PromptImage]) -> Result<()> {
+    let most = EmbeddedRows::MAX_TIME;
+    match images.iter().filter_map(|image| image.time).find(|time| *time > most) {
+        None => Ok(()),
+        Some(time) => {
+            let sentence = format!(
+                "frames of a video are {time} positions behind the first ones; the maximum is {most}: give more frames per second"
+            );
+            Err(Error::with_kind(ErrorKind::Refused, sentence))
+        }
     }
 }
 
