@@ -97,7 +97,7 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
     if let Some((file, config)) = &config(model)? {
         let read = match (facts.image, facts.sized) {
-            (None, AnySize::Largest) => largest(facts, config),
+            (None, AnySize::Largest) => largest(facts, config, USUAL_SOFT_TOKENS),
             _ => preprocess(facts, config),
         };
         return read.map_err(|error| error.of(file));
@@ -213,20 +213,32 @@ fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
 
 /// What a file says of a model whose images become as large as its number of rows allows: those of transformers'
 /// `Gemma4ImageProcessor`. The tower normalizes pixels itself, which is done here. Pictures with more patches than girih takes become smaller.
-fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
+/// Without a number of rows, images have at most `usual`.
+pub(crate) fn largest(
+    facts: &TowerFacts,
+    config: &Map<String, Value>,
+    usual: u64,
+) -> Result<PicturePreparation> {
     let cell = facts.projector.cell;
     let mut found = of_size(facts, TargetSize::Fixed { width: 0, height: 0 }, ResizeFilter::Bicubic);
-    let mut rows = USUAL_SOFT_TOKENS;
+    let mut rows = usual;
+    let is_all = |key: &str, number: f64| {
+        let list = config.get(key).and_then(Value::as_array);
+        list.is_some_and(|list| list.iter().all(|one| one.as_f64() == Some(number)))
+    };
+    // With these, it changes nothing.
+    let keeps = is_all("image_mean", 0.0) && is_all("image_std", 1.0);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
         let supported = match key.as_str() {
             "do_resize" | "do_rescale" | "do_convert_rgb" => value == &Value::Bool(true),
+            "do_normalize" if keeps => value.is_boolean(),
             "do_normalize" | "do_pad" | "do_center_crop" => value == &Value::Bool(false),
             "patch_size" => value.as_u64() == Some((facts.patch / facts.merged) as u64),
             "pooling_kernel_size" => value.as_u64() == Some((cell * facts.merged) as u64),
             "max_soft_tokens" => set(&mut rows, value.as_u64().filter(|rows| SOFT_TOKENS.contains(rows))),
             "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
             "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
-            // Without `do_normalize`, they change nothing.
+            // Without `do_normalize`, or with 0 and 1, they change nothing.
             "image_mean" | "image_std" => true,
             other => WITHOUT_EFFECT.contains(&other),
         };

@@ -4,21 +4,27 @@ use std::borrow::Borrow;
 
 use girih_graph::{Error, ErrorKind, Result};
 use girih_image::{Picture, Preprocess, TargetSize, video_size};
+use girih_model::arch::schema::{AnySize, FrameSize};
 use girih_model::arch::{ImageGrid, TowerFacts};
 use serde_json::{Map, Value};
 
 use crate::image::ImagePatches;
-use crate::image_preparation::{config_of, preprocess};
+use crate::image_preparation::{config_of, largest, preprocess};
 use crate::model::Model;
 
 /// The files with the settings; the second one has them in a part of its own.
 const FILES: [&str; 2] = ["video_preprocessor_config.json", "processor_config.json"];
 
+/// The file of images, which counts for videos, too, where frames are resized as images and none of the others exists
+/// (transformers' `get_video_processor_dict`).
+const OF_IMAGES: &str = "preprocessor_config.json";
+
 /// The name of that part.
 const PART: &str = "video_processor";
 
-/// The settings that say which frames of a file are taken. Frames come from the caller, so they have no effect.
-const OF_SAMPLING: [&str; 8] = [
+/// The settings that say which frames of a file are taken. Frames come from the caller, so they have no effect; nor has the
+/// last one without `cap_pixels_per_frame`.
+const OF_SAMPLING: [&str; 9] = [
     "do_sample_frames",
     "fps",
     "num_frames",
@@ -27,7 +33,11 @@ const OF_SAMPLING: [&str; 8] = [
     "return_metadata",
     "video_metadata",
     "video_processor_type",
+    "max_video_tokens",
 ];
+
+/// The maximum number of rows of a frame, if the file does not say it: that of transformers' `Gemma4VideoProcessor`.
+const USUAL_SOFT_TOKENS: u64 = 70;
 
 /// The maximum number of frames of a video, as transformers' `Qwen3VLVideoProcessor` samples.
 ///
@@ -97,7 +107,8 @@ impl Model {
         let rows = image.rows_of_frames(frames, facts.projector.cell as u32)?;
         let grid = ImageGrid { down: rows.down as usize, across: rows.across as usize };
         let seconds = group_seconds(count, facts.frames, frames_per_second);
-        Ok(ImagePatches::video(rows.values, grid, seconds)?.with_note(note))
+        let step = facts.frames as f64 / frames_per_second;
+        Ok(ImagePatches::video(rows.values, grid, seconds)?.with_step(step).with_note(note))
     }
 
     /// How many frames of a video come in a second, if nobody says it: what the model's files state for sampling, or 2, as in
@@ -111,8 +122,7 @@ impl Model {
     /// # Errors
     /// When the model reads no videos, or its files do not say how they are prepared.
     pub fn video_rate(&self) -> Result<f64> {
-        self.video_facts()?;
-        let (file, config) = video_config(self)?;
+        let (file, config) = video_config(self, self.video_facts()?)?;
         match config.get("fps") {
             None | Some(Value::Null) => Ok(USUAL_RATE),
             Some(stated) => stated.as_f64().filter(|rate| *rate > 0.0).ok_or_else(|| {
@@ -163,12 +173,17 @@ fn check_frames(count: usize, group: usize, frames_per_second: f64) -> Result<()
 }
 
 /// What the model's files say of videos, and the name of the file.
-fn video_config(model: &Model) -> Result<(&'static str, Map<String, Value>)> {
-    config_of(model, FILES, PART)?.ok_or_else(|| {
-        refused(
+fn video_config(model: &Model, facts: &TowerFacts) -> Result<(&'static str, Map<String, Value>)> {
+    if let Some(found) = config_of(model, FILES, PART)? {
+        return Ok(found);
+    }
+    let as_images = facts.frame_size == FrameSize::Alone && facts.sized == AnySize::Nearest;
+    match config_of(model, [OF_IMAGES, FILES[1]], PART)? {
+        Some(found) if as_images => Ok(found),
+        _ => Err(refused(
             "the model has no video_preprocessor_config.json, which says how its videos are prepared; download it, too",
-        )
-    })
+        )),
+    }
 }
 
 /// How this number of frames with these sides becomes patches, and a note if they become smaller than the model's files say.
@@ -178,30 +193,62 @@ fn frame_preparation(
     count: usize,
     sides: [u32; 2],
 ) -> Result<(Preprocess, Option<String>)> {
-    let (file, mut config) = video_config(model)?;
+    let (file, mut config) = video_config(model, facts)?;
     config.retain(|key, value| {
         !OF_SAMPLING.contains(&key.as_str())
             && (key, &*value) != (&"cap_pixels_per_frame".to_owned(), &Value::Bool(false))
     });
-    let found = preprocess(facts, &config).map_err(|error| error.of(file))?;
-    let TargetSize::Within { multiple, min, max } = found.stated else {
-        return Err(refused("videos of images of one size are not supported"));
+    let read = match facts.sized {
+        AnySize::Largest => largest(facts, &config, USUAL_SOFT_TOKENS),
+        AnySize::Nearest => preprocess(facts, &config),
     };
-    let (count, group) = (count as u32, facts.frames as u32);
-    // So that no frame has more patches than the tower takes, whichever number of frames the size is computed for.
-    let counted =
-        u64::from(count.min((f64::from(count) / f64::from(group)).round_ties_even() as u32 * group));
-    let most = MAX_PIXELS.min(counted * (facts.max_patches() * facts.patch * facts.patch) as u64);
-    let size = |max: u64| video_size(count, group, sides, multiple, [min.min(max), max]);
-    let ([width, height], stated) = (size(max.min(most))?, size(max)?);
+    let found = read.map_err(|error| error.of(file))?;
+    let [stated, [width, height]] = frame_sizes(found.stated, facts, count, sides)?;
+    let of_frame = max_frame_pixels(facts);
     let note = (stated != [width, height]).then(|| {
         format!(
             "the frames become {width} x {height} pixels, and {} x {} by the model's files: girih reads videos of at most \
-             {most} pixels",
+             {MAX_PIXELS} pixels, in frames of at most {of_frame}",
             stated[0], stated[1]
         )
     });
     Ok((Preprocess { size: TargetSize::Fixed { width, height }, ..found.image }, note))
+}
+
+/// The largest number of pixels of a frame that the tower takes.
+fn max_frame_pixels(facts: &TowerFacts) -> u64 {
+    (facts.max_patches() * facts.patch * facts.patch) as u64
+}
+
+/// The width and height that frames with these sides become by the model's files, and within girih's bounds.
+fn frame_sizes(
+    stated: TargetSize,
+    facts: &TowerFacts,
+    count: usize,
+    sides: [u32; 2],
+) -> Result<[[u32; 2]; 2]> {
+    let (group, of_frame) = (facts.frames.max(1), max_frame_pixels(facts));
+    // With the frames that are read twice.
+    let most = of_frame.min(MAX_PIXELS / count.next_multiple_of(group) as u64);
+    match (stated, facts.frame_size) {
+        (TargetSize::Within { multiple, min, max }, FrameSize::Together) => {
+            let (count, group) = (count as u32, group as u32);
+            // So that no frame has more patches than the tower takes, whichever number of frames the size is computed for.
+            let groups = (f64::from(count) / f64::from(group)).round_ties_even() as u32;
+            let most = MAX_PIXELS.min(u64::from(count.min(groups * group)) * of_frame);
+            let size = |max: u64| video_size(count, group, sides, multiple, [min.min(max), max]);
+            Ok([size(max)?, size(max.min(most))?])
+        }
+        (TargetSize::Within { multiple, min, max }, FrameSize::Alone) => {
+            let size = |max: u64| TargetSize::Within { multiple, min: min.min(max), max }.of(sides);
+            Ok([size(max)?, size(max.min(most))?])
+        }
+        (TargetSize::Largest { multiple, max }, _) => {
+            let size = |max: u64| TargetSize::Largest { multiple, max }.of(sides);
+            Ok([size(max)?, size(max.min(most))?])
+        }
+        (TargetSize::Fixed { .. }, _) => Err(refused("videos of images of one size are not supported")),
+    }
 }
 
 /// The time of each group of frames: the mean of those of its first and its last frame (transformers'

@@ -264,11 +264,11 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = find_model(state, request.model.as_deref()).await?;
     let model = &*model;
-    if let Some(param) = first_image(&request.prompts) {
-        model.check_reads_images(param)?;
-    }
     if let Some(param) = first_video(&request.prompts) {
         model.check_reads_videos(param)?;
+    }
+    if let Some(param) = first_image(&request.prompts) {
+        model.check_reads_images(param)?;
     }
     request.adapter.clone_from(&model.adapter);
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);

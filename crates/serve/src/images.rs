@@ -236,7 +236,11 @@ pub fn decoded(
 ) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
     if let Err(error) = model.image_format() {
-        return Err(unread_image(&first.param, &error.to_string()));
+        let unread = match first.content {
+            EncodedContent::Image(_) => unread_image,
+            EncodedContent::Video(_) => unread_video,
+        };
+        return Err(unread(&first.param, &error.to_string()));
     }
     let mut taken = 0;
     let patches = images.into_iter().map(|image| {

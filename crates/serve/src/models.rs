@@ -136,6 +136,11 @@ impl ListedModel {
         self.check_reads_images("").is_ok()
     }
 
+    /// Whether requests to it that may have images may have videos, too.
+    pub fn reads_videos(&self) -> bool {
+        self.check_reads_videos("").is_ok()
+    }
+
     /// Checks that requests to it may have images, such as that of the parameter `param`.
     ///
     /// # Errors

@@ -251,10 +251,11 @@ fn with_weight(folder: &Path, tensor: &str, value: f64) -> Folder {
     other
 }
 
-/// What transformers makes of a video, whose pairs of frames are images here.
+/// What transformers makes of a video, whose groups of frames are images here. Those of Qwen2-VL start at one position.
 #[test]
 fn videos_pass_in_both_precisions() {
-    for model in ["qwen3_vl", "qwen3_5_vision"] {
+    let of_gemma = ["gemma4_vision", "gemma4_unified", "gemma4_31b"];
+    for model in [&["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vision"][..], &of_gemma].concat() {
         let folder = fixture(model);
         for against in ["f32", "bf16"] {
             agrees(

@@ -9,9 +9,10 @@ use super::facts::NormFacts;
 use super::field::Field;
 use super::fill::Fill;
 use super::norm_kind::NormKind;
-use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
+use super::tower_facts::{GroupTimes, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
 use super::tower_schema::{
     BoundsSchema, CellRule, ImagePromptSchema, MutualRule, PatchPositions, ProjectorSchema, TilesSchema,
+    VideoSchema,
 };
 use super::value::brief;
 
@@ -84,12 +85,23 @@ impl Fill<'_> {
             order: schema.values,
             pixel_norm: schema.pixel_norm,
             positions: schema.positions,
+            frame_size: schema.video.sized,
+            group_times: self.group_times(&schema.video)?,
             bounds: schema.bounds.as_ref().map_or(Ok(BTreeMap::new()), |bounds| self.bounds(bounds))?,
             norm: schema.norm.then(norm).transpose()?,
             projector,
             taps: self.taps_of_layers()?,
             image_tokens: self.image_tokens(&schema.prompt)?,
         }))
+    }
+
+    /// The positions in time of the groups of frames of a video.
+    fn group_times(&self, schema: &VideoSchema) -> Result<GroupTimes> {
+        Ok(match &schema.positions_per_second {
+            Some(field) => GroupTimes::PerSecond(self.size("tower.video.positions_per_second", field)?),
+            None if schema.in_one => GroupTimes::Counted,
+            None => GroupTimes::Apart,
+        })
     }
 
     /// The cells of a side of a window, of cells with `cell` pixels a side: as many as are whole.

@@ -75,7 +75,9 @@ pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use streams_facts::{ONE, STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
 pub(crate) use tower_facts::PLACE_AXES;
-pub use tower_facts::{ImageGrid, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
+pub use tower_facts::{
+    GroupTimes, ImageGrid, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts,
+};
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

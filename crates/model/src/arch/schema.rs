@@ -29,9 +29,9 @@ pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
-    AnySize, CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchOrder,
-    PatchPositions, PictureFilter, PixelNorm, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema,
-    TowerSchema, VideoTexts,
+    AnySize, CellRule, CropTexts, CropsSchema, FrameSize, ImageLayers, ImagePromptSchema, ImageTexts,
+    PatchOrder, PatchPositions, PictureFilter, PixelNorm, PixelsSchema, ProjectorSchema, TileTexts,
+    TilesSchema, TowerSchema, VideoSchema, VideoTexts,
 };
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, PlanesPart, QkvPart, Relayout, TensorPart, Unused, Weight,

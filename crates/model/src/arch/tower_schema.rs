@@ -61,6 +61,9 @@ pub struct TowerSchema {
     /// Whether there is a norm after the layers.
     #[serde(default = "yes")]
     pub norm: bool,
+    /// How the frames of a video become images, if it is not by the defaults.
+    #[serde(default)]
+    pub video: VideoSchema,
     /// How cells become rows.
     pub projector: ProjectorSchema,
     /// The tokens that stand for an image in a prompt.
@@ -69,6 +72,31 @@ pub struct TowerSchema {
 
 fn yes() -> bool {
     true
+}
+
+/// How the frames of a video become images: successive ones form groups, and each group is read as an image.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VideoSchema {
+    /// How the size of frames follows.
+    #[serde(default)]
+    pub sized: FrameSize,
+    /// Whether all groups start at one position, and only that in time counts them; else each has the positions of an image.
+    #[serde(default)]
+    pub in_one: bool,
+    /// The positions in time of a second, if they do not count groups.
+    pub positions_per_second: Option<Field>,
+}
+
+/// How the size of the frames of a video follows from their pictures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameSize {
+    /// The settings bound the pixels of all frames together.
+    #[default]
+    Together,
+    /// They bound those of a frame, as those of an image.
+    Alone,
 }
 
 /// What a row of the table of learned positions stands for.
@@ -330,12 +358,16 @@ pub struct VideoTexts {
     /// What a chat template writes for a video.
     #[serde(rename = "template")]
     pub of_template: String,
-    /// What stands before the rows of a group of frames; `{seconds}` is the mean of the times of its first and its last frame.
+    /// What stands before the rows of a group of frames; `{seconds}` is the mean of the times of its first and its last frame,
+    /// and `{clock}` are its whole minutes and seconds, such as `01:05`.
     pub before: String,
     /// What stands for each row.
     pub row: String,
     /// What stands behind the rows of a group.
     pub after: String,
+    /// What stands between two groups.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub between: String,
 }
 
 /// The texts around a picture and its crops. Each of these images has the texts of an image.

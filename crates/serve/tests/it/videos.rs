@@ -11,7 +11,7 @@ use girih_serve::{ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::client::HttpReply;
-use crate::model_server::{options, post, refusal};
+use crate::model_server::{get, options, post, refusal};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -127,6 +127,12 @@ fn chats_send_videos_to_the_model() {
 }
 
 #[test]
+fn a_model_that_reads_videos_says_so() {
+    let found = get(server().address(), "/v1/models/sees").json();
+    assert_eq!(found["architecture"]["input_modalities"], json!(["text", "image", "video"]));
+}
+
+#[test]
 fn equal_videos_share_the_prefix_cache() {
     let cached = |names: &[&str], text: &str| {
         let mut body = chat(&url(names), Some(2.0));
@@ -198,5 +204,8 @@ fn what_is_no_video_is_refused_by_name() {
     body["model"] = json!("stories260k");
     let reply = ask(CHAT, &body);
     assert_eq!(refusal(&reply), (400, unsupported.to_owned(), "messages[0].content[0]".to_owned()));
-    assert!(reply.body.contains("reads no images"), "{reply:?}");
+    let words = "messages[0].content[0] is a video: ";
+    assert!(reply.body.contains(words) && reply.body.contains("reads no images"), "{reply:?}");
+    let tokenized = json!({"model": "stories260k", "messages": body["messages"]});
+    assert!(ask("/tokenize", &tokenized).body.contains(words));
 }
