@@ -7,6 +7,7 @@ use girih_tensor::DType;
 use crate::integer_source::{self, GemvShape, ProductUnit};
 use crate::layout::BandLayout;
 use crate::matrix_source;
+use crate::source_marks::filled;
 
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -319,11 +320,6 @@ fn group_products(rows: u32, group: u32) -> String {
         text += "                }\n";
     }
     text
-}
-
-/// The text with parts in the place of marks.
-pub(crate) fn filled(text: String, parts: &[(&str, String)]) -> String {
-    parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
 }
 
 /// The kernel of many rows, with the rows of an invocation unrolled.
