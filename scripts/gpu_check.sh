@@ -57,7 +57,7 @@ done
 text() {
     model=$1 chunk=$2
     shift 2
-    prompt=$(seq 1 120 | tr '\n' ' ')
+    prompt=$(seq 1 60 | tr '\n' ' ')
     timeout 100 "$girih" run "$model" "$prompt" --backend "$backend" --chunk "$chunk" -n 32 --temperature 0 "$@" 2>"$log"
 }
 same_texts() {
@@ -68,6 +68,13 @@ same_texts() {
     [ "$(text "$1" 512 --gpu-products dot)" = "$first" ] || { echo "FAILED  --gpu-products dot has another text"; return 1; }
     echo "ok      the same text by --chunk 1, 7, 64, 512 and --gpu-products dot"
 }
+
+small=$(mktemp -d)
+for type in q4_0 q6_k; do
+    echo "# stories260k, $type"
+    "$girih" quantize stories260k "$small/$type.gguf" --type "$type" --quiet && same_texts "$small/$type.gguf" || failed=1
+done
+rm -rf "$small"
 
 for model in "$@"; do
     echo "# $model"

@@ -1,9 +1,10 @@
 //! The device: its buffers, its pipelines, submitting and waiting, and what may go wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use girih_tensor::{Error, ErrorKind, Result};
@@ -98,6 +99,7 @@ pub(crate) struct GpuDevice {
     pub driver: String,
     /// Whether its memory is the host's.
     pub shares_memory: bool,
+    is_software: bool,
     device: wgpu::Device,
     queue: wgpu::Queue,
     faults: Arc<Mutex<Faults>>,
@@ -222,6 +224,7 @@ impl GpuDevice {
             product: product.clone(),
             driver: adapter.driver.clone(),
             shares_memory: adapter.shares_memory,
+            is_software: adapter.is_software,
             device,
             queue,
             faults,
@@ -471,13 +474,33 @@ impl GpuDevice {
     /// # Errors
     /// When the driver refuses the kernel.
     pub fn pipeline(&self, kernel: GpuKernel) -> Result<Arc<Pipeline>> {
-        let mut pipelines = locked(&self.pipelines);
-        if let Some(known) = pipelines.get(&kernel) {
+        if let Some(known) = locked(&self.pipelines).get(&kernel) {
             return Ok(Arc::clone(known));
         }
         let made = Arc::new(self.compile(kernel)?);
-        pipelines.insert(kernel, Arc::clone(&made));
-        Ok(made)
+        Ok(Arc::clone(locked(&self.pipelines).entry(kernel).or_insert(made)))
+    }
+
+    /// Compiles kernels, some at once: a GPU's driver takes seconds for the larger ones. Software compiles a kernel when it first
+    /// runs, which is about when it is first used.
+    ///
+    /// # Errors
+    /// When the driver refuses a kernel.
+    pub fn prepare(&self, kernels: HashSet<GpuKernel>) -> Result<()> {
+        if self.is_software {
+            return Ok(());
+        }
+        let known = locked(&self.pipelines).keys().copied().collect();
+        let new: Vec<GpuKernel> = kernels.difference(&known).copied().collect();
+        let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let each = new.len().div_ceil(threads).max(1);
+        let compile =
+            |part: &[GpuKernel]| part.iter().try_for_each(|kernel| self.pipeline(*kernel).map(drop));
+        thread::scope(|scope| {
+            let parts: Vec<_> = new.chunks(each).map(|part| scope.spawn(move || compile(part))).collect();
+            let done = parts.into_iter().map(|part| part.join().expect("a compiler does not panic"));
+            done.collect()
+        })
     }
 
     fn compile(&self, kernel: GpuKernel) -> Result<Pipeline> {
@@ -600,6 +623,15 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().starts_with("the state 'k' takes"), "{error}");
         assert_eq!(device.check(), Ok(()));
+    }
+
+    #[test]
+    fn kernels_are_compiled_several_at_once() {
+        let Some(mut device) = any() else { return };
+        device.is_software = false;
+        let kernels = HashSet::from([GpuKernel::Rope, GpuKernel::Join, GpuKernel::Conv]);
+        assert_eq!(device.prepare(kernels.clone()), Ok(()));
+        assert_eq!(locked(&device.pipelines).keys().copied().collect::<HashSet<_>>(), kernels);
     }
 
     #[test]

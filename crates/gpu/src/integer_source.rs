@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::kernel::filled;
 use crate::layout::{BandLayout, CodeKind, ScaleKind};
+use crate::source_marks::filled;
 
 /// The workgroups of a product of a few rows. It changes no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

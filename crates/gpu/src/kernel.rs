@@ -7,6 +7,7 @@ use girih_tensor::DType;
 use crate::integer_source::{self, GemvShape, ProductUnit};
 use crate::layout::BandLayout;
 use crate::matrix_source;
+use crate::source_marks::filled;
 
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -405,11 +406,6 @@ fn norm() -> String {
     let loads = ["x", "other", "weight", "bias"]
         .map(|buffer| include_str!("kernels/norm_loads.wgsl").replace("BUFFER", buffer));
     filled(include_str!("kernels/norm.wgsl").to_owned(), &[("LOADS\n", loads.concat())])
-}
-
-/// The text with parts in the place of marks.
-pub(crate) fn filled(text: String, parts: &[(&str, String)]) -> String {
-    parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
 }
 
 /// The kernel of many rows, with the rows of an invocation unrolled.

@@ -114,6 +114,17 @@ fn spread(groups: u32) -> [u32; 3] {
 }
 
 impl Instruction {
+    /// The kernels of all launches, used or not.
+    pub fn kernels(&self) -> Vec<GpuKernel> {
+        match self {
+            Instruction::Launch(launch) => vec![launch.kernel],
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                variants.iter().map(|(_, launch)| launch.kernel).collect()
+            }
+            Instruction::Attend(attend) => vec![attend.chunks.kernel, attend.join.kernel],
+        }
+    }
+
     /// All launches, used or not.
     pub fn launches_mut(&mut self) -> Vec<&mut GpuLaunch> {
         match self {

@@ -26,6 +26,7 @@ mod precision;
 mod program;
 mod refuse;
 mod slots;
+mod source_marks;
 mod state;
 mod step_table;
 mod temporary;

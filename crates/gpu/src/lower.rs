@@ -73,6 +73,12 @@ impl NodeLaunches {
         }
     }
 
+    /// The kernels of all launches, used or not.
+    pub fn kernels(&self) -> Vec<GpuKernel> {
+        let fused = self.fused.iter().flat_map(|fused| &fused.instructions);
+        self.instructions.iter().chain(fused).flat_map(Instruction::kernels).collect()
+    }
+
     /// All launches, used or not.
     fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
         let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);

@@ -23,10 +23,6 @@ const SOME_ROWS: u32 = 64;
 /// The rows of an invocation of `gemm` in small and in large tiles, which have 16 times as many.
 const EACH: [u32; 2] = [4, 8];
 
-/// The bytes of a rounded group of columns: its codes, of which each takes up to two bytes; then its scale and the sums of the
-/// codes of both halves.
-pub(crate) const ROUNDED_BYTES: [u64; 2] = [64, 16];
-
 /// Rows and weight rows of a tile of matrix units.
 const MATRIX_TILE: u32 = 128;
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::integer_source::{ProductUnit, ROUNDED_SCALES};
-use crate::kernel::filled;
 use crate::layout::{BandLayout, ScaleKind};
+use crate::source_marks::filled;
 
 /// Tiles of a subgroup: rows, then weight rows.
 const TILES: [u32; 2] = [4, 2];

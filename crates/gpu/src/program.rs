@@ -216,6 +216,9 @@ impl GpuProgram {
             Ok::<_, Error>((List::new(graph, slots, weights)?, names))
         });
         let output_rows_only = output_rows_only.transpose()?;
+        let lists = [Some(&all_rows), output_rows_only.as_ref().map(|(list, _)| list)];
+        let nodes = lists.into_iter().flatten().flat_map(|list| &list.nodes);
+        device.prepare(nodes.flat_map(NodeLaunches::kernels).collect())?;
         let slots = sizes.iter().map(|bytes| device.buffer("the scratch memory of a step", *bytes));
         let slots = slots.collect::<Result<_>>()?;
         let step = device.buffer("the table of a step", TableParts::of(graph).bytes(graph))?;

@@ -4,9 +4,8 @@ use girih_graph::{AppliedOp, Graph, Node, Span, ValueId};
 use girih_tensor::DType;
 
 use crate::layout::GROUP;
-use crate::matmul::ROUNDED_BYTES;
 use crate::matrix::MatrixShape;
-use crate::precision::ActPrecision;
+use crate::precision::{ActPrecision, ROUNDED_BYTES};
 use crate::state::HeldLayout;
 use crate::step_table::{group_of, most_chunks};
 use crate::weight_role::{WeightRole, use_of};
