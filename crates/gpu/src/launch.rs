@@ -121,7 +121,11 @@ impl Instruction {
             Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
                 variants.iter().map(|(_, launch)| launch.kernel).collect()
             }
-            Instruction::Attend(attend) => vec![attend.chunks.kernel, attend.join.kernel],
+            Instruction::Attend(attend) => [&attend.chunks, &attend.join]
+                .into_iter()
+                .chain(&attend.tiles)
+                .map(|launch| launch.kernel)
+                .collect(),
         }
     }
 
