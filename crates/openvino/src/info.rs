@@ -1,0 +1,73 @@
+//! The backend's description: its devices and its options.
+
+use std::sync::Arc;
+
+use girih_graph::description::{
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
+};
+use girih_tensor::Result;
+
+use crate::backend::OpenVinoBackend;
+use crate::device::{OpenVinoDevice, product};
+use crate::ffi::Core;
+use crate::library;
+
+/// The description of the backend.
+pub static INFO: BackendInfo = BackendInfo {
+    name: "openvino",
+    about: "a processor, GPU or NPU of Intel, through OpenVINO",
+    devices,
+    options: OPTIONS,
+    exact: &[],
+    is_simulated: false,
+    notes: &[],
+    open,
+};
+
+/// The device that is meant without a name.
+const DEFAULT_DEVICE: &str = "CPU";
+
+const LIBRARY: &str = "openvino-lib";
+
+const OPTIONS: &[BackendOption] = &[BackendOption {
+    name: LIBRARY,
+    placeholder: "PATH",
+    help: "Library of OpenVINO 2026.4 or newer, such as libopenvino_c.so.2641, or its folder \
+        [default: that of the system or of a Python]",
+    values: AllowedValues::Checked(|text| match text {
+        "" => Err("must be a path".to_owned()),
+        _ => Ok(()),
+    }),
+    repeats: false,
+}];
+
+fn core(settings: &BackendSettings) -> Result<Core> {
+    Core::new(library::open(settings.get(LIBRARY))?)
+}
+
+/// The devices of the library; the processor is meant without a name, too.
+fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
+    let core = core(settings)?;
+    let device = |name: Option<String>, device: &str| BackendDevice {
+        name,
+        about: product(&core, device),
+        settings: vec![("openvino", core.version().to_owned())],
+    };
+    let names = core.devices()?;
+    let default = names.iter().filter(|name| *name == DEFAULT_DEVICE).map(|name| device(None, name));
+    Ok(default.chain(names.iter().map(|name| device(Some(name.clone()), name))).collect())
+}
+
+fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+    let name = settings.device.as_deref().unwrap_or(DEFAULT_DEVICE);
+    let threads = settings.threads.map(|threads| ("INFERENCE_NUM_THREADS", threads.to_string()));
+    let fixed = [
+        // Without it, a processor with bf16 computes in bf16.
+        ("INFERENCE_PRECISION_HINT", "f32"),
+        ("DYNAMIC_QUANTIZATION_GROUP_SIZE", "0"),
+        ("NUM_STREAMS", "1"),
+    ];
+    let fixed = fixed.into_iter().map(|(key, value)| (key, value.to_owned()));
+    let properties = fixed.chain(threads).map(|(key, value)| (key.to_owned(), value)).collect();
+    Ok(Box::new(OpenVinoBackend::new(OpenVinoDevice::open(core(settings)?, name, properties)?)))
+}

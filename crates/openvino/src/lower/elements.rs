@@ -1,0 +1,122 @@
+//! Ops of single numbers.
+
+use girih_graph::{Act, GateLimit, ValueId};
+use girih_tensor::Result;
+
+use super::Lowering;
+use crate::ir::{Port, layer};
+
+/// The factor in the sigmoid form of GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415).
+const QUICK_GELU: f32 = 1.702;
+
+impl Lowering<'_> {
+    pub(super) fn add(&mut self, a: ValueId, b: ValueId, y: ValueId) -> Result<()> {
+        let (a, b) = (self.rows(a)?, self.rows(b)?);
+        let port = self.binary("Add", a, b);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn scale(&mut self, factor: f32, x: ValueId, y: ValueId) -> Result<()> {
+        let x = self.rows(x)?;
+        let port = self.scaled(x, factor);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn softcap(&mut self, cap: f32, x: ValueId, y: ValueId) -> Result<()> {
+        let x = self.rows(x)?;
+        let port = self.capped(x, cap);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn clamp(&mut self, low: f32, high: f32, x: ValueId, y: ValueId) -> Result<()> {
+        let x = self.rows(x)?;
+        let port = self.clamped(x, low, high);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn activate(&mut self, act: Act, x: ValueId, y: ValueId) -> Result<()> {
+        let x = self.rows(x)?;
+        let port = self.activated(act, x);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn gate(
+        &mut self,
+        act: Act,
+        limit: Option<GateLimit>,
+        offset: Option<f32>,
+        [gate, up]: [ValueId; 2],
+        y: ValueId,
+    ) -> Result<()> {
+        let (gate, mut up) = (self.rows(gate)?, self.rows(up)?);
+        let gate = match limit {
+            None => self.activated(act, gate),
+            Some(GateLimit::Gate(bound)) => {
+                let gate = self.at_most(gate, bound);
+                self.activated(act, gate)
+            }
+            Some(GateLimit::Activated(bound)) => {
+                let gate = self.activated(act, gate);
+                self.at_most(gate, bound)
+            }
+        };
+        if let Some(limit) = limit {
+            up = self.clamped(up, -limit.bound(), limit.bound());
+        }
+        if let Some(offset) = offset {
+            let offset = self.model.float(offset);
+            up = self.binary("Add", up, offset);
+        }
+        let port = self.binary("Multiply", gate, up);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    fn activated(&mut self, act: Act, x: Port) -> Port {
+        match act {
+            Act::Silu => self.layer(layer("Swish", 4), "", &[x]),
+            Act::GeluTanh => self.layer(layer("Gelu", 7), "approximation_mode=\"TANH\"", &[x]),
+            Act::Gelu => self.layer(layer("Gelu", 7), "approximation_mode=\"ERF\"", &[x]),
+            Act::QuickGelu => {
+                let factor = self.model.float(QUICK_GELU);
+                self.layer(layer("Swish", 4), "", &[x, factor])
+            }
+            Act::Sigmoid => self.layer(layer("Sigmoid", 1), "", &[x]),
+            Act::Softplus => self.layer(layer("SoftPlus", 4), "", &[x]),
+            Act::Relu => self.layer(layer("ReLU", 1), "", &[x]),
+            Act::Relu2 => {
+                let x = self.layer(layer("ReLU", 1), "", &[x]);
+                self.binary("Multiply", x, x)
+            }
+            Act::Identity => x,
+        }
+    }
+
+    /// Numbers times a constant.
+    pub(super) fn scaled(&mut self, x: Port, factor: f32) -> Port {
+        let factor = self.model.float(factor);
+        self.binary("Multiply", x, factor)
+    }
+
+    /// `cap · tanh(x / cap)`.
+    pub(super) fn capped(&mut self, x: Port, cap: f32) -> Port {
+        let divisor = self.model.float(cap);
+        let share = self.layer(layer("Divide", 1), "auto_broadcast=\"numpy\" m_pythondiv=\"true\"", &[x, divisor]);
+        let bent = self.layer(layer("Tanh", 1), "", &[share]);
+        self.scaled(bent, cap)
+    }
+
+    fn clamped(&mut self, x: Port, low: f32, high: f32) -> Port {
+        self.layer(layer("Clamp", 1), &format!("min=\"{low:?}\" max=\"{high:?}\""), &[x])
+    }
+
+    fn at_most(&mut self, x: Port, bound: f32) -> Port {
+        let bound = self.model.float(bound);
+        self.binary("Minimum", x, bound)
+    }
+}

@@ -1,0 +1,63 @@
+//! Matmuls with weights, and weights as the model reads them.
+
+use girih_graph::ValueId;
+use girih_tensor::{Error, Result};
+
+use super::Lowering;
+use crate::ir::{Plane, Port, Precision, layer};
+use crate::weights::StoredWeight;
+
+impl Lowering<'_> {
+    pub(super) fn linear(&mut self, x: ValueId, weight: ValueId, bias: Option<ValueId>, y: ValueId) -> Result<()> {
+        let outputs = self.graph.value(weight).shape.rows();
+        let x = self.rows(x)?;
+        let weight = self.matrix(weight)?;
+        let mut port = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[x, weight]);
+        if let Some(bias) = bias {
+            let bias = self.vector(bias, &[outputs])?;
+            port = self.binary("Add", port, bias);
+        }
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// A matrix as floats.
+    pub(super) fn matrix(&mut self, id: ValueId) -> Result<Port> {
+        match self.stored(id)? {
+            StoredWeight::Numbers(plane) => {
+                let port = self.model.plane(&plane);
+                Ok(self.float(port, plane.precision))
+            }
+            StoredWeight::OnHost => Err(self.misplaced(id)),
+        }
+    }
+
+    /// A vector, of which each row of the last extents has its numbers.
+    pub(super) fn vector(&mut self, id: ValueId, inner: &[usize]) -> Result<Port> {
+        match self.stored(id)? {
+            StoredWeight::Numbers(plane) if plane.precision == Precision::F32 => {
+                let elements = self.graph.value(id).shape.elements();
+                let columns = inner.last().copied().unwrap_or(1);
+                let shape = if elements == columns { vec![columns] } else { inner.to_vec() };
+                Ok(self.model.plane(&Plane { shape, ..plane }))
+            }
+            StoredWeight::Numbers(_) | StoredWeight::OnHost => Err(self.misplaced(id)),
+        }
+    }
+
+    /// Numbers as 32-bit floats.
+    fn float(&mut self, port: Port, precision: Precision) -> Port {
+        match precision {
+            Precision::F32 => port,
+            _ => self.layer(layer("Convert", 1), "destination_type=\"f32\"", &[port]),
+        }
+    }
+
+    fn stored(&self, id: ValueId) -> Result<StoredWeight> {
+        self.layout.find(&self.graph.value(id).name).cloned().ok_or_else(|| self.misplaced(id))
+    }
+
+    fn misplaced(&self, id: ValueId) -> Error {
+        Error::new(format!("the weight '{}' has no place; this is a bug in girih", self.graph.value(id).name))
+    }
+}

@@ -1,0 +1,189 @@
+//! Weights as OpenVINO reads them: planes in one buffer, at places that follow from the graph.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use girih_graph::{Graph, Op, OperandKind, Value, ValueId, WeightSource};
+use girih_tensor::{DType, Error, ErrorKind, Result, View};
+
+use crate::device::OpenVinoDevice;
+use crate::ffi::ConstantBytes;
+use crate::ir::{Constants, Plane, Precision};
+
+/// A weight in the buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoredWeight {
+    /// Numbers as they are.
+    Numbers(Plane),
+    /// Numbers that the host reads, as the frequencies of rotations.
+    OnHost,
+}
+
+/// The places of all weights of a graph, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WeightLayout {
+    places: HashMap<String, StoredWeight>,
+    bytes: usize,
+}
+
+/// How the nodes of a graph use a weight.
+#[derive(Clone, Copy, Debug, Default)]
+struct WeightUse {
+    as_matrix: bool,
+    as_vector: bool,
+    on_host: bool,
+}
+
+fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
+    let mut found = WeightUse::default();
+    for node in &graph.nodes {
+        let operands = node.inputs.iter().zip(node.op.spec().operands);
+        for (_, kind) in operands.filter(|(operand, _)| **operand == id) {
+            match kind {
+                OperandKind::Vector if matches!(node.op, Op::Rope { .. }) => found.on_host = true,
+                OperandKind::Vector => found.as_vector = true,
+                OperandKind::Matrix | OperandKind::Matrices => found.as_matrix = true,
+                OperandKind::Ids
+                | OperandKind::Given
+                | OperandKind::Rows
+                | OperandKind::Activations
+                | OperandKind::StateOrRows
+                | OperandKind::Carried => {}
+            }
+        }
+    }
+    found
+}
+
+/// Why a weight cannot be used; a clause.
+pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
+    let (found, dtype) = (use_of(graph, id), graph.value(id).dtype);
+    if usize::from(found.as_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
+        return Some("it is used as a matrix and as a vector".to_owned());
+    }
+    (found.as_matrix && matrix_precision(dtype).is_none())
+        .then(|| format!("matrices in {dtype} are not supported; use f32, f16 or bf16"))
+}
+
+/// The precision of a matrix in the buffer.
+fn matrix_precision(dtype: DType) -> Option<Precision> {
+    match dtype {
+        DType::F32 => Some(Precision::F32),
+        DType::F16 => Some(Precision::F16),
+        DType::BF16 => Some(Precision::BF16),
+        _ => None,
+    }
+}
+
+impl WeightLayout {
+    /// The places of a graph's weights. A weight that the backend refuses has none.
+    pub fn of(graph: &Graph) -> WeightLayout {
+        let mut layout = WeightLayout::default();
+        for (id, value) in graph.weights() {
+            let found = use_of(graph, id);
+            let place = if found.on_host {
+                StoredWeight::OnHost
+            } else if found.as_matrix {
+                let Some(precision) = matrix_precision(value.dtype) else { continue };
+                StoredWeight::Numbers(layout.plane(precision, value))
+            } else {
+                StoredWeight::Numbers(layout.plane(Precision::F32, value))
+            };
+            layout.places.insert(value.name.clone(), place);
+        }
+        layout
+    }
+
+    /// Room for all numbers of a weight.
+    fn plane(&mut self, precision: Precision, value: &Value) -> Plane {
+        let size = if precision == Precision::F32 { 4 } else { 2 };
+        let bytes = value.shape.elements().saturating_mul(size);
+        let offset = self.bytes;
+        let end = offset.saturating_add(bytes);
+        self.bytes = end.checked_next_multiple_of(ConstantBytes::ALIGNMENT).unwrap_or(usize::MAX);
+        Plane { precision, shape: value.shape.extents().to_vec(), offset, bytes }
+    }
+
+    /// The bytes of all weights.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The place of a weight.
+    pub fn find(&self, name: &str) -> Option<&StoredWeight> {
+        self.places.get(name)
+    }
+}
+
+/// The weights of a model.
+#[derive(Debug)]
+pub struct OpenVinoWeights {
+    pub(crate) device: Arc<OpenVinoDevice>,
+    pub(crate) layout: WeightLayout,
+    pub(crate) constants: Constants,
+    pub(crate) bytes: Arc<ConstantBytes>,
+    on_host: HashMap<String, Vec<f32>>,
+}
+
+impl OpenVinoWeights {
+    /// Reads all weights. `constants` are those that the models of the graph read beside them.
+    ///
+    /// # Errors
+    /// When the source fails or memory is short.
+    pub(crate) fn load(
+        device: &Arc<OpenVinoDevice>,
+        graph: &Graph,
+        layout: WeightLayout,
+        constants: Constants,
+        source: &dyn WeightSource,
+    ) -> Result<OpenVinoWeights> {
+        let too_large = || Error::with_kind(ErrorKind::OutOfMemory, "the weights exceed the address space");
+        let count = layout.bytes.checked_add(constants.bytes().len()).ok_or_else(too_large)?;
+        let mut bytes = ConstantBytes::zeroed(count)?;
+        let mut on_host = HashMap::new();
+        for (_, value) in graph.weights() {
+            match layout.find(&value.name) {
+                Some(StoredWeight::OnHost) => {
+                    on_host.insert(value.name.clone(), numbers(value, source)?);
+                }
+                Some(StoredWeight::Numbers(plane)) => {
+                    let into = &mut bytes.bytes_mut()[plane.offset..plane.offset + plane.bytes];
+                    if is_stored_alike(value.dtype, plane.precision) {
+                        source.read(&value.name, 0, into)?;
+                    } else {
+                        DType::F32.pack(&numbers(value, source)?, into);
+                    }
+                }
+                None => {
+                    let (name, dtype) = (&value.name, value.dtype);
+                    return Err(Error::new(format!("the weight '{name}' in {dtype} was not refused; this is a bug in girih")));
+                }
+            }
+        }
+        bytes.bytes_mut()[layout.bytes..].copy_from_slice(constants.bytes());
+        source.check_unchanged()?;
+        Ok(OpenVinoWeights { device: Arc::clone(device), layout, constants, bytes: Arc::new(bytes), on_host })
+    }
+
+    /// The numbers of a weight that the host reads.
+    pub(crate) fn on_host(&self, value: &Value) -> Result<&[f32]> {
+        self.on_host.get(&value.name).map(Vec::as_slice).ok_or_else(|| {
+            Error::new(format!("the weight '{}' is not on the host; this is a bug in girih", value.name))
+        })
+    }
+}
+
+/// Whether the bytes of a file are those of the buffer.
+fn is_stored_alike(dtype: DType, precision: Precision) -> bool {
+    matrix_precision(dtype) == Some(precision)
+}
+
+/// All numbers of a weight.
+fn numbers(value: &Value, source: &dyn WeightSource) -> Result<Vec<f32>> {
+    let (rows, columns) = (value.shape.rows(), value.shape.columns());
+    let mut bytes = vec![0; value.dtype.matrix_bytes(rows, columns)?];
+    source.read(&value.name, 0, &mut bytes)?;
+    let mut numbers = vec![0.0; value.shape.elements()];
+    View::new(value.dtype, rows, columns, &bytes)?.unpack_rows(0..rows, &mut numbers);
+    Ok(numbers)
+}
