@@ -14,6 +14,7 @@ mod info;
 mod ir;
 mod library;
 mod lower;
+mod planes;
 mod program;
 mod refuse;
 mod state;

@@ -4,19 +4,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use girih_graph::{Graph, Op, OperandKind, Value, ValueId, WeightSource};
-use girih_tensor::{DType, Error, ErrorKind, Result, View};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 
 use crate::device::OpenVinoDevice;
 use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
+use crate::planes::{PlaneFormat, ZeroKind};
 
 /// A weight in the buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoredWeight {
     /// Numbers as they are.
     Numbers(Plane),
+    /// A matrix in a block format.
+    Blocks(BlockPlanes),
     /// Numbers that the host reads, as the frequencies of rotations.
     OnHost,
+}
+
+/// The planes of a matrix in a block format.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BlockPlanes {
+    pub format: PlaneFormat,
+    pub codes: Plane,
+    /// The zero points of groups, if the format has them.
+    pub zeros: Option<Plane>,
+    pub scales: Plane,
 }
 
 /// The places of all weights of a graph, by name.
@@ -61,8 +74,8 @@ pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     if usize::from(found.as_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
-    (found.as_matrix && matrix_precision(dtype).is_none())
-        .then(|| format!("matrices in {dtype} are not supported; use f32, f16 or bf16"))
+    let is_known = matrix_precision(dtype).is_some() || PlaneFormat::of(dtype).is_some();
+    (found.as_matrix && !is_known).then(|| format!("matrices in {dtype} are not supported"))
 }
 
 /// The precision of a matrix in the buffer.
@@ -84,10 +97,13 @@ impl WeightLayout {
             let place = if found.on_host {
                 StoredWeight::OnHost
             } else if found.as_matrix {
-                let Some(precision) = matrix_precision(value.dtype) else { continue };
-                StoredWeight::Numbers(layout.plane(precision, value))
+                match (matrix_precision(value.dtype), PlaneFormat::of(value.dtype)) {
+                    (Some(precision), _) => StoredWeight::Numbers(layout.numbers(precision, value)),
+                    (None, Some(format)) => StoredWeight::Blocks(layout.blocks(format, value.shape)),
+                    (None, None) => continue,
+                }
             } else {
-                StoredWeight::Numbers(layout.plane(Precision::F32, value))
+                StoredWeight::Numbers(layout.numbers(Precision::F32, value))
             };
             layout.places.insert(value.name.clone(), place);
         }
@@ -95,13 +111,29 @@ impl WeightLayout {
     }
 
     /// Room for all numbers of a weight.
-    fn plane(&mut self, precision: Precision, value: &Value) -> Plane {
+    fn numbers(&mut self, precision: Precision, value: &Value) -> Plane {
         let size = if precision == Precision::F32 { 4 } else { 2 };
-        let bytes = value.shape.elements().saturating_mul(size);
+        self.plane(precision, value.shape.extents().to_vec(), value.shape.elements().saturating_mul(size))
+    }
+
+    /// Room for the planes of a matrix.
+    fn blocks(&mut self, format: PlaneFormat, shape: Shape) -> BlockPlanes {
+        let (rows, groups) = (shape.rows(), format.groups(shape));
+        let mut of_groups =
+            |layout: &mut WeightLayout| layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape));
+        BlockPlanes {
+            format,
+            codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
+            zeros: (format.zeros == ZeroKind::Each).then(|| of_groups(self)),
+            scales: of_groups(self),
+        }
+    }
+
+    fn plane(&mut self, precision: Precision, shape: Vec<usize>, bytes: usize) -> Plane {
         let offset = self.bytes;
         let end = offset.saturating_add(bytes);
         self.bytes = end.checked_next_multiple_of(ConstantBytes::ALIGNMENT).unwrap_or(usize::MAX);
-        Plane { precision, shape: value.shape.extents().to_vec(), offset, bytes }
+        Plane { precision, shape, offset, bytes }
     }
 
     /// The bytes of all weights.
@@ -154,6 +186,7 @@ impl OpenVinoWeights {
                         DType::F32.pack(&numbers(value, source)?, into);
                     }
                 }
+                Some(StoredWeight::Blocks(planes)) => planes.read(value, source, bytes.bytes_mut())?,
                 None => {
                     let (name, dtype) = (&value.name, value.dtype);
                     return Err(Error::new(format!("the weight '{name}' in {dtype} was not refused; this is a bug in girih")));
@@ -170,6 +203,27 @@ impl OpenVinoWeights {
         self.on_host.get(&value.name).map(Vec::as_slice).ok_or_else(|| {
             Error::new(format!("the weight '{}' is not on the host; this is a bug in girih", value.name))
         })
+    }
+}
+
+impl BlockPlanes {
+    /// Reads a matrix and fills its planes, which lie one after another in the buffer.
+    fn read(&self, value: &Value, source: &dyn WeightSource, buffer: &mut [u8]) -> Result<()> {
+        let mut bytes = vec![0; value.dtype.matrix_bytes(value.shape.rows(), value.shape.columns())?];
+        source.read(&value.name, 0, &mut bytes)?;
+        let mut rest = &mut buffer[self.codes.offset..];
+        let mut taken = self.codes.offset;
+        let mut next = |plane: &Plane| {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(plane.offset - taken);
+            let (own, others) = from.split_at_mut(plane.bytes);
+            (rest, taken) = (others, plane.offset + plane.bytes);
+            own
+        };
+        let codes = next(&self.codes);
+        let zeros = self.zeros.as_ref().map_or_else(Default::default, &mut next);
+        let scales = next(&self.scales);
+        self.format.fill(value.shape, &bytes, [codes, zeros, scales]);
+        Ok(())
     }
 }
 

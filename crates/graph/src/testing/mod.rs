@@ -30,5 +30,5 @@ pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
 pub use draft::stored_values;
 pub use roundoff::{GeluForm, Roundoff, U};
-pub use suite::{OpReport, Open, Report, TestedBackend, check, check_cases, error_shares, judge};
+pub use suite::{EqualBytes, OpReport, Open, Report, TestedBackend, check, check_cases, error_shares, judge};
 pub use table::draw;

@@ -5,7 +5,8 @@ use girih_tensor::{Error, Result};
 
 use super::Lowering;
 use crate::ir::{Plane, Port, Precision, layer};
-use crate::weights::StoredWeight;
+use crate::planes::ZeroKind;
+use crate::weights::{BlockPlanes, StoredWeight};
 
 impl Lowering<'_> {
     pub(super) fn linear(&mut self, x: ValueId, weight: ValueId, bias: Option<ValueId>, y: ValueId) -> Result<()> {
@@ -28,8 +29,29 @@ impl Lowering<'_> {
                 let port = self.model.plane(&plane);
                 Ok(self.float(port, plane.precision))
             }
+            StoredWeight::Blocks(planes) => {
+                let shape = self.graph.value(id).shape;
+                Ok(self.decoded(&planes, &[shape.rows() as i64, shape.columns() as i64]))
+            }
             StoredWeight::OnHost => Err(self.misplaced(id)),
         }
+    }
+
+    /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights.
+    fn decoded(&mut self, planes: &BlockPlanes, shape: &[i64]) -> Port {
+        let codes = self.model.plane(&planes.codes);
+        let mut port = self.float(codes, planes.codes.precision);
+        let zeros = match (&planes.zeros, planes.format.zeros) {
+            (Some(zeros), _) => Some(self.model.plane(zeros)),
+            (None, ZeroKind::Same(zero)) => Some(self.model.floats(&[1, 1, 1], &[zero])),
+            (None, ZeroKind::None | ZeroKind::Each) => None,
+        };
+        if let Some(zeros) = zeros {
+            port = self.binary("Subtract", port, zeros);
+        }
+        let scales = self.model.plane(&planes.scales);
+        port = self.binary("Multiply", port, scales);
+        self.shaped(port, shape)
     }
 
     /// A vector, of which each row of the last extents has its numbers.
@@ -41,7 +63,7 @@ impl Lowering<'_> {
                 let shape = if elements == columns { vec![columns] } else { inner.to_vec() };
                 Ok(self.model.plane(&Plane { shape, ..plane }))
             }
-            StoredWeight::Numbers(_) | StoredWeight::OnHost => Err(self.misplaced(id)),
+            StoredWeight::Numbers(_) | StoredWeight::Blocks(_) | StoredWeight::OnHost => Err(self.misplaced(id)),
         }
     }
 

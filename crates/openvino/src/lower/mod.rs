@@ -118,6 +118,7 @@ struct Lowering<'a> {
     held: HashMap<ValueId, Port>,
     parameters: Vec<(ModelParameter, Port)>,
     results: Vec<ModelResult>,
+    result_names: HashMap<Port, String>,
     rotations: Vec<Rotation>,
     masks: Vec<MaskRule>,
 }
@@ -136,6 +137,7 @@ pub(crate) fn lower(graph: &Graph, layout: &WeightLayout, constants: &mut Consta
         held: HashMap::new(),
         parameters: Vec::new(),
         results: Vec::new(),
+        result_names: HashMap::new(),
         rotations: Vec::new(),
         masks: Vec::new(),
     };
@@ -219,9 +221,18 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn named_result(&mut self, meaning: Meaning, port: Port) {
-        let name = format!("o{}", self.results.len());
-        self.model.result(&name, port);
+    /// A port has one name, so results of one port share a name, and a parameter is copied.
+    fn named_result(&mut self, meaning: Meaning, mut port: Port) {
+        if self.parameters.iter().any(|(_, parameter)| *parameter == port) {
+            port = self.layer(layer("Convert", 1), "destination_type=\"f32\"", &[port]);
+        }
+        let known = self.result_names.get(&port).cloned();
+        let name = known.unwrap_or_else(|| {
+            let name = format!("o{}", self.results.len());
+            self.model.result(&name, port);
+            self.result_names.insert(port, name.clone());
+            name
+        });
         self.results.push(ModelResult { name, meaning });
     }
 

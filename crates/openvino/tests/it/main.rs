@@ -1,0 +1,4 @@
+//! The backend on the processor of this machine, if OpenVINO is installed.
+
+mod conformance;
+mod opened;
