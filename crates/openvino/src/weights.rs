@@ -9,7 +9,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 use crate::device::OpenVinoDevice;
 use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
-use crate::planes::{PlaneFormat, ZeroKind};
+use crate::planes::PlaneFormat;
 
 /// A weight in the buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,8 +74,13 @@ pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     if usize::from(found.as_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
-    let is_known = matrix_precision(dtype).is_some() || PlaneFormat::of(dtype).is_some();
-    (found.as_matrix && !is_known).then(|| format!("matrices in {dtype} are not supported"))
+    if !found.as_matrix || matrix_precision(dtype).is_some() {
+        return None;
+    }
+    match PlaneFormat::of(dtype) {
+        Some(format) => format.objection(graph.value(id).shape),
+        None => Some(format!("matrices in {dtype} are not supported")),
+    }
 }
 
 /// The precision of a matrix in the buffer.
@@ -119,13 +124,13 @@ impl WeightLayout {
     /// Room for the planes of a matrix.
     fn blocks(&mut self, format: PlaneFormat, shape: Shape) -> BlockPlanes {
         let (rows, groups) = (shape.rows(), format.groups(shape));
-        let mut of_groups =
-            |layout: &mut WeightLayout| layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape));
+        let each = vec![rows, groups, 1];
+        let zeros = format.zero_bytes(shape);
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
-            zeros: (format.zeros == ZeroKind::Each).then(|| of_groups(self)),
-            scales: of_groups(self),
+            zeros: (zeros > 0).then(|| self.plane(Precision::F32, each.clone(), zeros)),
+            scales: self.plane(format.scales, each, format.scale_bytes(shape)),
         }
     }
 
