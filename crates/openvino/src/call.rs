@@ -1,7 +1,7 @@
 //! Calls of a model: sequences of a step with the same number of rows, and what a call brings.
 
 use girih_graph::backend::{GivenRows, Input};
-use girih_graph::{Extent, Graph, Pairing, Sequence, ValueId, rope_angle};
+use girih_graph::{Extent, Graph, Pairing, Sequence, Temperature, ValueId, rope_angle};
 use girih_tensor::{Error, Result};
 
 use crate::lower::Rotation;
@@ -112,6 +112,15 @@ impl<'a> CallInputs<'a> {
             }
         }
         Ok(tables)
+    }
+
+    /// The factor of each row of the call.
+    pub fn factors(self, temperature: Temperature) -> Vec<f32> {
+        let of = |lane: &Sequence<'_>| -> Vec<f32> {
+            let positions = (lane.position..).take(lane.rows.indexes().len());
+            positions.map(|position| temperature.at(position) as f32).collect()
+        };
+        self.lanes().flat_map(of).collect()
     }
 
     /// The indexes of output rows among the rows of the call, and their number; at least one index, as no device is

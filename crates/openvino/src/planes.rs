@@ -3,8 +3,10 @@
 //! ```text
 //! codes   [rows, groups, group]   four bits, the even column low, or bytes
 //! zeros   [rows, groups, 1]       f32; in many formats one number for all
+//! offsets [rows, groups, 1]       f32, in formats with zero points of groups
 //! scales  [rows, groups, 1]       f32
-//! value = (code − zero) · scale
+//! value = (code − zero) · scale          matrices of products
+//! value = code · scale + offset          tables, whose rows have the numbers of the format to the bit
 //! ```
 
 use girih_tensor::{CodeKind, DType, Shape, coded_group};
@@ -83,31 +85,33 @@ impl PlaneFormat {
         (shape.rows() * self.groups(shape)).saturating_mul(size_of::<f32>())
     }
 
-    /// Fills the planes from the bytes of a file. `zeros` is empty in formats without zero points of groups.
-    pub fn fill(&self, shape: Shape, bytes: &[u8], [codes, zeros, scales]: [&mut [u8]; 3]) {
+    /// Fills the planes from the bytes of a file: codes, zero points, offsets and scales. Those that a matrix does not have are
+    /// empty.
+    pub fn fill(&self, shape: Shape, bytes: &[u8], [codes, zeros, offsets, scales]: [&mut [u8]; 4]) {
         let (tile_rows, tile_columns) = self.dtype.tile();
         let (rows, columns, block_bytes) = (shape.rows(), shape.columns(), self.dtype.block_bytes());
         let blocks = columns / tile_columns;
         let code_bytes = self.code_bytes(shape) / (rows * columns / GROUP).max(1);
         let parts = GROUP / self.group;
         let mut codes = codes.chunks_exact_mut(code_bytes.max(1));
-        let mut zeros = zeros.chunks_exact_mut(size_of::<f32>() * parts);
-        let mut scales = scales.chunks_exact_mut(size_of::<f32>() * parts);
+        let mut numbers_of = [zeros, offsets, scales].map(|plane| plane.chunks_exact_mut(size_of::<f32>() * parts));
         for row in 0..rows {
             for group in 0..columns / GROUP {
                 let (block, within) = (group / (tile_columns / GROUP), group % (tile_columns / GROUP));
                 let at = (row / tile_rows * blocks + block) * block_bytes;
                 let coded = coded_group(self.dtype, &bytes[at..at + block_bytes], row % tile_rows, within);
                 let mut numbers = self.numbers(coded.codes);
-                let mut pairs = [[0.0; 2]; 2];
-                for (part, pair) in pairs.iter_mut().enumerate().take(parts) {
-                    *pair = self.pair(coded.scales[part], coded.offsets[part], &mut numbers[part * self.group..][..self.group]);
+                let mut of_parts = [[0.0; 3]; 2];
+                for (part, into) in of_parts.iter_mut().enumerate().take(parts) {
+                    let (scale, offset) = (coded.scales[part], coded.offsets[part]);
+                    let [zero, scale] = self.zero(scale, offset, &mut numbers[part * self.group..][..self.group]);
+                    *into = [zero, offset, scale];
                 }
                 let into = codes.next().expect("the planes have the matrix's groups");
                 self.store(&numbers, into);
-                for (index, plane) in [zeros.next(), scales.next()].into_iter().enumerate() {
-                    let places = plane.into_iter().flat_map(|plane| plane.as_chunks_mut::<4>().0);
-                    places.zip(&pairs).for_each(|(place, pair)| *place = pair[index].to_le_bytes());
+                for (index, plane) in numbers_of.iter_mut().enumerate() {
+                    let places = plane.next().into_iter().flat_map(|plane| plane.as_chunks_mut::<4>().0);
+                    places.zip(&of_parts).for_each(|(place, numbers)| *place = numbers[index].to_le_bytes());
                 }
             }
         }
@@ -124,7 +128,7 @@ impl PlaneFormat {
     }
 
     /// The zero point and the scale of codes with an offset. Codes without a scale become 0, one from the zero point −1.
-    fn pair(&self, scale: f32, offset: f32, codes: &mut [u8]) -> [f32; 2] {
+    fn zero(&self, scale: f32, offset: f32, codes: &mut [u8]) -> [f32; 2] {
         if self.zeros != ZeroKind::Each {
             return [0.0, scale];
         }

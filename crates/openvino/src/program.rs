@@ -205,6 +205,10 @@ impl StepRun<'_> {
                 Brought::Numbers(mask, shape.to_vec())
             }
             Source::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
+            Source::Factors(temperature, extents) => {
+                let shape = [lanes, rows].into_iter().chain(vec![1; extents]).collect();
+                Brought::Numbers(inputs.factors(temperature), shape)
+            }
             Source::Taken => {
                 let (taken, _) = inputs.taken();
                 let count = taken.len();

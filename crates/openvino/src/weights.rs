@@ -27,8 +27,10 @@ pub(crate) enum StoredWeight {
 pub(crate) struct BlockPlanes {
     pub format: PlaneFormat,
     pub codes: Plane,
-    /// The zero points of groups, if the format has them.
+    /// The zero points of groups, if the format has them and the matrix multiplies.
     pub zeros: Option<Plane>,
+    /// The offsets of groups, if the format has zero points of groups and the matrix is a table.
+    pub offsets: Option<Plane>,
     pub scales: Plane,
 }
 
@@ -43,6 +45,7 @@ pub(crate) struct WeightLayout {
 #[derive(Clone, Copy, Debug, Default)]
 struct WeightUse {
     as_matrix: bool,
+    as_table: bool,
     as_vector: bool,
     on_host: bool,
 }
@@ -55,6 +58,7 @@ fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
             match kind {
                 OperandKind::Vector if matches!(node.op, Op::Rope { .. }) => found.on_host = true,
                 OperandKind::Vector => found.as_vector = true,
+                OperandKind::Matrix if matches!(node.op, Op::Embed) => found.as_table = true,
                 OperandKind::Matrix | OperandKind::Matrices => found.as_matrix = true,
                 OperandKind::Ids
                 | OperandKind::Given
@@ -71,11 +75,12 @@ fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
 /// Why a weight cannot be used; a clause.
 pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     let (found, dtype) = (use_of(graph, id), graph.value(id).dtype);
-    if usize::from(found.as_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
+    let is_matrix = found.as_matrix || found.as_table;
+    if usize::from(is_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
     let is_known = matrix_precision(dtype).is_some() || PlaneFormat::of(dtype).is_some();
-    (found.as_matrix && !is_known).then(|| format!("matrices in {dtype} are not supported"))
+    (is_matrix && !is_known).then(|| format!("matrices in {dtype} are not supported"))
 }
 
 /// The precision of a matrix in the buffer.
@@ -96,10 +101,10 @@ impl WeightLayout {
             let found = use_of(graph, id);
             let place = if found.on_host {
                 StoredWeight::OnHost
-            } else if found.as_matrix {
+            } else if found.as_matrix || found.as_table {
                 match (matrix_precision(value.dtype), PlaneFormat::of(value.dtype)) {
                     (Some(precision), _) => StoredWeight::Numbers(layout.numbers(precision, value)),
-                    (None, Some(format)) => StoredWeight::Blocks(layout.blocks(format, value.shape)),
+                    (None, Some(format)) => StoredWeight::Blocks(layout.blocks(format, value.shape, found)),
                     (None, None) => continue,
                 }
             } else {
@@ -117,14 +122,15 @@ impl WeightLayout {
     }
 
     /// Room for the planes of a matrix.
-    fn blocks(&mut self, format: PlaneFormat, shape: Shape) -> BlockPlanes {
-        let (rows, groups) = (shape.rows(), format.groups(shape));
-        let mut of_groups =
+    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUse) -> BlockPlanes {
+        let (rows, groups, has_zeros) = (shape.rows(), format.groups(shape), format.zeros == ZeroKind::Each);
+        let of_groups =
             |layout: &mut WeightLayout| layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape));
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
-            zeros: (format.zeros == ZeroKind::Each).then(|| of_groups(self)),
+            zeros: (has_zeros && found.as_matrix).then(|| of_groups(self)),
+            offsets: (has_zeros && found.as_table).then(|| of_groups(self)),
             scales: of_groups(self),
         }
     }
@@ -220,9 +226,10 @@ impl BlockPlanes {
             own
         };
         let codes = next(&self.codes);
-        let zeros = self.zeros.as_ref().map_or_else(Default::default, &mut next);
+        let [zeros, offsets] =
+            [&self.zeros, &self.offsets].map(|plane| plane.as_ref().map_or_else(Default::default, &mut next));
         let scales = next(&self.scales);
-        self.format.fill(value.shape, &bytes, [codes, zeros, scales]);
+        self.format.fill(value.shape, &bytes, [codes, zeros, offsets, scales]);
         Ok(())
     }
 }

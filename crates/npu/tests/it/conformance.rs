@@ -25,6 +25,7 @@ const BF16: Roundoff = Roundoff {
     operands: DType::BF16,
     least: 1.0 / (1u128 << 127) as f64 / 64.0,
     gelu: GeluForm::Tanh,
+    erf: 0.0,
 };
 
 /// The ops that the host computes in all cases.

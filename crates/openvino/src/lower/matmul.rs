@@ -37,6 +37,18 @@ impl Lowering<'_> {
         }
     }
 
+    /// Matrices of heads, as floats.
+    pub(super) fn matrices(&mut self, id: ValueId) -> Result<Port> {
+        let port = self.matrix(id)?;
+        match self.stored(id)? {
+            StoredWeight::Blocks(_) => {
+                let shape: Vec<i64> = self.graph.value(id).shape.extents().iter().map(|extent| *extent as i64).collect();
+                Ok(self.shaped(port, &shape))
+            }
+            StoredWeight::Numbers(_) | StoredWeight::OnHost => Ok(port),
+        }
+    }
+
     /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights.
     fn decoded(&mut self, planes: &BlockPlanes, shape: &[i64]) -> Port {
         let codes = self.model.plane(&planes.codes);
@@ -68,18 +80,18 @@ impl Lowering<'_> {
     }
 
     /// Numbers as 32-bit floats.
-    fn float(&mut self, port: Port, precision: Precision) -> Port {
+    pub(super) fn float(&mut self, port: Port, precision: Precision) -> Port {
         match precision {
             Precision::F32 => port,
             _ => self.layer(layer("Convert", 1), "destination_type=\"f32\"", &[port]),
         }
     }
 
-    fn stored(&self, id: ValueId) -> Result<StoredWeight> {
+    pub(super) fn stored(&self, id: ValueId) -> Result<StoredWeight> {
         self.layout.find(&self.graph.value(id).name).cloned().ok_or_else(|| self.misplaced(id))
     }
 
-    fn misplaced(&self, id: ValueId) -> Error {
+    pub(super) fn misplaced(&self, id: ValueId) -> Error {
         Error::new(format!("the weight '{}' has no place; this is a bug in girih", self.graph.value(id).name))
     }
 }

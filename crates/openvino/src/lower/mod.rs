@@ -6,6 +6,7 @@
 
 mod attend;
 mod elements;
+mod heads;
 mod matmul;
 mod norms;
 mod rope;
@@ -13,7 +14,7 @@ mod rows;
 
 use std::collections::{HashMap, HashSet};
 
-use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, ValueId};
+use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
@@ -21,6 +22,9 @@ use crate::weights::WeightLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
 const EXCHANGE_ROWS_AND_HEADS: [i64; 4] = [0, 2, 1, 3];
+
+/// The attributes of a quotient.
+const DIVIDE: &str = "auto_broadcast=\"numpy\" m_pythondiv=\"true\"";
 
 /// What a parameter of the model takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +45,8 @@ pub(crate) enum Source {
     Window(ValueId),
     /// The indexes of output rows.
     Taken,
+    /// A factor of each row, for rows with this number of inner extents.
+    Factors(Temperature, usize),
 }
 
 /// A parameter of the model.
@@ -164,9 +170,21 @@ impl Lowering<'_> {
                 self.rope(pairing, factor, x, [Some(frequencies), positions], y)
             }
             AppliedOp::Write { x } => self.write(x, y),
-            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks: None } => {
-                self.attend(attend::ScoreRule { scale, span, softcap }, [q, keys, values], y)
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                self.attend(attend::ScoreRule { scale, span, softcap, sinks }, [q, keys, values], y)
             }
+            AppliedOp::MatchRms { least, x, like } => self.match_rms(least, x, like, y),
+            AppliedOp::Sparsify { deviations, x } => self.sparsify(deviations, x, y),
+            AppliedOp::LinearHeads { x, weight } => self.linear_heads(x, weight, y),
+            AppliedOp::Concat { a, b } => self.concat(a, b, y),
+            AppliedOp::Temper { beta, every, offset, x } => self.temper(Temperature { beta, every, offset }, x, y),
+            AppliedOp::GateHeads { act, gate, x } => self.gate_heads(act, gate, x, y),
+            AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
+            }
+            AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
+            AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
             AppliedOp::Activate { act, x } => self.activate(act, x, y),
             AppliedOp::Add { a, b } => self.add(a, b, y),
@@ -176,24 +194,13 @@ impl Lowering<'_> {
             AppliedOp::Gather { x } => self.gather(x, y),
             AppliedOp::Pool { how, x } => self.pool(how, x, y),
             AppliedOp::Splice { x, given } => self.splice(x, given, y),
-            AppliedOp::Attend { sinks: Some(_), .. }
-            | AppliedOp::MatchRms { .. }
-            | AppliedOp::Sparsify { .. }
-            | AppliedOp::LinearHeads { .. }
-            | AppliedOp::Concat { .. }
-            | AppliedOp::Route { .. }
+            AppliedOp::Route { .. }
             | AppliedOp::Experts { .. }
-            | AppliedOp::Temper { .. }
             | AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::ShortConv { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. }
-            | AppliedOp::GateHeads { .. }
-            | AppliedOp::MixHeads { .. }
-            | AppliedOp::Xielu { .. }
-            | AppliedOp::ScaleColumns { .. }
-            | AppliedOp::ShiftColumns { .. } => {
+            | AppliedOp::DeltaRule { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }

@@ -4,16 +4,48 @@ use girih_graph::{Pooling, ValueId};
 use girih_tensor::Result;
 
 use super::{Lowering, Source};
-use crate::ir::{Precision, layer};
+use crate::ir::{Plane, Port, Precision, layer};
+use crate::planes::ZeroKind;
+use crate::weights::{BlockPlanes, StoredWeight};
 
 impl Lowering<'_> {
+    /// Rows of a table; those in a block format are decoded after they are taken.
     pub(super) fn embed(&mut self, ids: ValueId, table: ValueId, y: ValueId) -> Result<()> {
         let ids = self.rows(ids)?;
-        let table = self.matrix(table)?;
-        let axis = self.model.integer(0);
-        let port = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[table, ids, axis]);
+        let port = match self.stored(table)? {
+            StoredWeight::Numbers(plane) => {
+                let rows = self.taken(&plane, ids);
+                self.float(rows, plane.precision)
+            }
+            StoredWeight::Blocks(planes) => self.decoded_rows(&planes, ids),
+            StoredWeight::OnHost => return Err(self.misplaced(table)),
+        };
         self.set_rows(y, port);
         Ok(())
+    }
+
+    /// Rows of a plane.
+    fn taken(&mut self, plane: &Plane, ids: Port) -> Port {
+        let (port, axis) = (self.model.plane(plane), self.model.integer(0));
+        self.model.layer(layer("Gather", 8), "batch_dims=\"0\"", &[port, ids, axis], plane.precision)
+    }
+
+    /// `code · scale + offset` for some rows of a table.
+    fn decoded_rows(&mut self, planes: &BlockPlanes, ids: Port) -> Port {
+        let codes = self.taken(&planes.codes, ids);
+        let mut port = self.float(codes, planes.codes.precision);
+        if let ZeroKind::Same(zero) = planes.format.zeros {
+            let zero = self.model.float(zero);
+            port = self.binary("Subtract", port, zero);
+        }
+        let scales = self.taken(&planes.scales, ids);
+        port = self.binary("Multiply", port, scales);
+        if let Some(offsets) = &planes.offsets {
+            let offsets = self.taken(offsets, ids);
+            port = self.binary("Add", port, offsets);
+        }
+        let width: usize = planes.codes.shape[1..].iter().product();
+        self.shaped(port, &[0, 0, width as i64])
     }
 
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
