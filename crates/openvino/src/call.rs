@@ -1,7 +1,7 @@
 //! Calls of a model: sequences of a step with the same number of rows, and what a call brings.
 
 use girih_graph::backend::{GivenRows, Input};
-use girih_graph::{Extent, Graph, Pairing, Sequence, ValueId, rope_angle};
+use girih_graph::{Extent, Graph, Pairing, Sequence, Temperature, ValueId, rope_angle};
 use girih_tensor::{Error, Result};
 
 use crate::lower::Rotation;
@@ -19,7 +19,8 @@ pub(crate) struct Call {
 /// All sequences of one row in one call, and one call for each other sequence.
 pub(crate) fn calls(sequences: &[Sequence<'_>]) -> Vec<Call> {
     let rows = |index: &usize| sequences[*index].rows.indexes().len();
-    let (single, several): (Vec<usize>, Vec<usize>) = (0..sequences.len()).partition(|index| rows(index) == 1);
+    let (single, several): (Vec<usize>, Vec<usize>) =
+        (0..sequences.len()).partition(|index| rows(index) == 1);
     let prompts = several.into_iter().map(|index| Call { lanes: vec![index], rows: rows(&index) });
     let mut calls: Vec<Call> = prompts.filter(|call| call.rows > 0).collect();
     if !single.is_empty() {
@@ -107,11 +108,21 @@ impl<'a> CallInputs<'a> {
         for lane in self.lanes() {
             for (row, position) in lane.rows.indexes().zip(lane.position..) {
                 let own = [position as f32];
-                let positions = given.map_or(&own[..], |(values, streams)| &values[row * streams..(row + 1) * streams]);
+                let positions =
+                    given.map_or(&own[..], |(values, streams)| &values[row * streams..(row + 1) * streams]);
                 rotate(rotation, frequencies, positions, &mut tables);
             }
         }
         Ok(tables)
+    }
+
+    /// The factor of each row of the call.
+    pub fn factors(self, temperature: Temperature) -> Vec<f32> {
+        let of = |lane: &Sequence<'_>| -> Vec<f32> {
+            let positions = (lane.position..).take(lane.rows.indexes().len());
+            positions.map(|position| temperature.at(position) as f32).collect()
+        };
+        self.lanes().flat_map(of).collect()
     }
 
     /// The indexes of output rows among the rows of the call, and their number; at least one index, as no device is

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! codes   [rows, groups, group]   four bits, the even column low, or signed or unsigned bytes
-//! zeros   [rows, groups, 1]       f32, in formats with an offset; else nothing, or 8 for all codes
+//! zeros   [rows, groups, 1]       f32, of matrices in formats with an offset; else nothing, or 8 for all codes
+//! offsets [rows, groups, 1]       f32, of tables in formats with an offset
 //! scales  [rows, groups, 1]       f16 if the file's are, else f32
-//! value = (code − zero) · scale
+//! value = (code − zero) · scale          matrices of products
+//! value = code · scale + offset          tables
 //! ```
-//! Without offsets, values are those of the file to the bit. An offset becomes a zero point `−offset / scale`, so that a
-//! value has three roundings of single precision, each of at most 2⁻²⁴ of the larger of the offset and the product.
+//! Values are those of the file to the bit, but for matrices in formats with an offset. There it becomes a zero point
+//! `−offset / scale`, so that a value has three roundings of single precision, each of at most 2⁻²⁴ of the larger of the
+//! offset and the product.
 
 use std::num::NonZero;
 use std::thread;
@@ -55,9 +58,8 @@ pub(crate) struct PlaneFormat {
 struct PlaneRows<'a> {
     first: usize,
     rows: usize,
-    codes: &'a mut [u8],
-    zeros: &'a mut [u8],
-    scales: &'a mut [u8],
+    /// Codes, zero points, offsets and scales; those that the matrix does not have are empty.
+    planes: [&'a mut [u8]; 4],
 }
 
 impl PlaneFormat {
@@ -75,7 +77,9 @@ impl PlaneFormat {
             DType::IQ4_NL => (CodeKind::Iq4, ZeroKind::None, half, 32),
             DType::IQ4_XS => (CodeKind::Iq4, ZeroKind::None, Precision::F32, 32),
             DType::MXFP4 => (CodeKind::E2m1, ZeroKind::None, Precision::F32, 32),
-            DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => return None,
+            DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => {
+                return None;
+            }
         };
         let codes = match (kind, zeros) {
             (CodeKind::Four | CodeKind::FourLess8, _) => Precision::U4,
@@ -90,7 +94,9 @@ impl PlaneFormat {
         let columns = shape.columns();
         (!columns.is_multiple_of(GROUP)).then(|| {
             let dtype = self.dtype;
-            format!("its rows of {columns} values in {dtype} are no whole groups of {GROUP}; use another format")
+            format!(
+                "its rows of {columns} values in {dtype} are no whole groups of {GROUP}; use another format"
+            )
         })
     }
 
@@ -104,8 +110,8 @@ impl PlaneFormat {
         shape.rows() * self.row_bytes(shape)[0]
     }
 
-    /// The bytes of the zero points of a matrix.
-    pub fn zero_bytes(&self, shape: Shape) -> usize {
+    /// The bytes of the zero points, or of the offsets, of a matrix.
+    pub fn offset_bytes(&self, shape: Shape) -> usize {
         shape.rows().saturating_mul(self.row_bytes(shape)[1])
     }
 
@@ -114,7 +120,7 @@ impl PlaneFormat {
         shape.rows().saturating_mul(self.row_bytes(shape)[2])
     }
 
-    /// The bytes of codes, zero points and scales of a row.
+    /// The bytes of codes, zero points or offsets, and scales of a row.
     fn row_bytes(&self, shape: Shape) -> [usize; 3] {
         let (columns, groups) = (shape.columns(), self.groups(shape));
         let codes = if self.codes == Precision::U4 { columns / 2 } else { columns };
@@ -122,24 +128,20 @@ impl PlaneFormat {
         [codes, zeros, groups * if self.scales == Precision::F16 { 2 } else { 4 }]
     }
 
-    /// Fills the planes from the bytes of a file, by a thread of each processor. `zeros` is empty in formats without
-    /// zero points of groups.
-    pub fn fill(&self, shape: Shape, bytes: &[u8], [codes, zeros, scales]: [&mut [u8]; 3]) {
+    /// Fills the planes from the bytes of a file, by a thread of each processor: codes, zero points, offsets and scales. Those
+    /// that a matrix does not have are empty.
+    pub fn fill(&self, shape: Shape, bytes: &[u8], planes: [&mut [u8]; 4]) {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         let useful = (shape.elements() / CODES_PER_THREAD).clamp(1, threads);
         let rows = shape.rows().div_ceil(useful).max(1);
-        let each = self.row_bytes(shape).map(|bytes| (bytes * rows).max(1));
-        let codes = codes.chunks_mut(each[0]);
-        let mut zeros = zeros.chunks_mut(each[1]);
-        let mut scales = scales.chunks_mut(each[2]);
-        let part = |(index, codes)| {
-            let first = index * rows;
-            let (zeros, scales) = (zeros.next().unwrap_or_default(), scales.next().unwrap_or_default());
-            PlaneRows { first, rows: rows.min(shape.rows() - first), codes, zeros, scales }
-        };
-        let parts: Vec<PlaneRows<'_>> = codes.enumerate().map(part).collect();
+        let [codes, offsets, scales] = self.row_bytes(shape).map(|bytes| (bytes * rows).max(1));
+        let [mut codes, mut zeros, mut offsets, mut scales] =
+            pair_up(planes, [codes, offsets, offsets, scales]).map(|(plane, each)| plane.chunks_mut(each));
         thread::scope(|scope| {
-            for part in parts {
+            for first in (0..shape.rows()).step_by(rows) {
+                let planes = [&mut codes, &mut zeros, &mut offsets, &mut scales]
+                    .map(|plane| plane.next().unwrap_or_default());
+                let part = PlaneRows { first, rows: rows.min(shape.rows() - first), planes };
                 scope.spawn(move || self.fill_rows(shape, bytes, part));
             }
         });
@@ -150,35 +152,42 @@ impl PlaneFormat {
         let (tile_rows, tile_columns) = self.dtype.tile();
         let block_bytes = self.dtype.block_bytes();
         let (blocks, groups) = (shape.columns().div_ceil(tile_columns), shape.columns() / GROUP);
-        let [code_bytes, zero_bytes, scale_bytes] = self.row_bytes(shape).map(|bytes| bytes / groups.max(1));
-        let mut codes = part.codes.chunks_exact_mut(code_bytes.max(1));
-        let mut zeros = part.zeros.chunks_exact_mut(zero_bytes.max(1));
-        let mut scales = part.scales.chunks_exact_mut(scale_bytes.max(1));
+        let [codes, offsets, scales] = self.row_bytes(shape).map(|bytes| (bytes / groups.max(1)).max(1));
+        let mut planes = pair_up(part.planes, [codes, offsets, offsets, scales])
+            .map(|(plane, each)| plane.chunks_exact_mut(each));
         for row in part.first..part.first + part.rows {
             for group in 0..groups {
                 let (block, within) = (group / (tile_columns / GROUP), group % (tile_columns / GROUP));
                 let at = (row / tile_rows * blocks + block) * block_bytes;
                 let block = &bytes[at..at + block_bytes];
-                let planes = [&mut codes, &mut zeros, &mut scales].map(|plane| plane.next().unwrap_or_default());
+                let planes = planes.each_mut().map(|plane| plane.next().unwrap_or_default());
                 self.fill_group(block, row % tile_rows, within, planes);
             }
         }
     }
 
     /// Fills the planes of 32 columns of a row.
-    fn fill_group(&self, block: &[u8], row: usize, group: usize, [codes, zeros, scales]: [&mut [u8]; 3]) {
+    fn fill_group(
+        &self,
+        block: &[u8],
+        row: usize,
+        group: usize,
+        [codes, zeros, offsets, scales]: [&mut [u8]; 4],
+    ) {
         let coded = coded_group(self.dtype, block, row, group);
         let mut numbers = self.numbers(coded.codes);
         if self.scales == Precision::F16 {
             // The scale is stored as it is in the file, first of all.
             scales.copy_from_slice(&block[..2]);
         } else {
-            let mut zeros = zeros.as_chunks_mut::<4>().0.iter_mut();
+            let [mut zeros, mut offsets] =
+                [zeros, offsets].map(|plane| plane.as_chunks_mut::<4>().0.iter_mut());
             for (part, place) in scales.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let own = &mut numbers[part * self.group..][..self.group];
                 let (zero, scale) = self.zero_and_scale(coded.scales[part], coded.offsets[part], own);
                 *place = scale.to_le_bytes();
                 zeros.by_ref().take(1).for_each(|place| *place = zero.to_le_bytes());
+                offsets.by_ref().take(1).for_each(|place| *place = coded.offsets[part].to_le_bytes());
             }
         }
         if self.codes == Precision::U4 {
@@ -212,4 +221,13 @@ impl PlaneFormat {
         codes.fill(0);
         (-1.0, offset)
     }
+}
+
+/// Planes with a number for each.
+fn pair_up<'a>(
+    planes: [&'a mut [u8]; 4],
+    [codes, zeros, offsets, scales]: [usize; 4],
+) -> [(&'a mut [u8], usize); 4] {
+    let [a, b, c, d] = planes;
+    [(a, codes), (b, zeros), (c, offsets), (d, scales)]
 }

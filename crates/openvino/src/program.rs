@@ -125,7 +125,9 @@ impl StepRun<'_> {
             self.call(model, inputs)?;
             for named in &model.lowered.results {
                 match named.meaning {
-                    Meaning::Output => model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?,
+                    Meaning::Output => {
+                        model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?
+                    }
                     Meaning::Watched(id) => {
                         let value = self.graph.value(id);
                         let count = step_count(step.sequences, value.outermost) * value.shape.stride();
@@ -187,7 +189,8 @@ impl StepRun<'_> {
         Ok(match source {
             Source::Input(id) => {
                 let value = self.graph.value(id);
-                let shape = [lanes, rows].into_iter().chain(value.shape.extents()[1..].iter().copied()).collect();
+                let shape =
+                    [lanes, rows].into_iter().chain(value.shape.extents()[1..].iter().copied()).collect();
                 match value.dtype {
                     girih_tensor::DType::I32 => Brought::Ids(inputs.ids(id)?, shape),
                     _ => Brought::Numbers(inputs.rows(id)?, shape),
@@ -205,6 +208,10 @@ impl StepRun<'_> {
                 Brought::Numbers(mask, shape.to_vec())
             }
             Source::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
+            Source::Factors(temperature, extents) => {
+                let shape = [lanes, rows].into_iter().chain(vec![1; extents]).collect();
+                Brought::Numbers(inputs.factors(temperature), shape)
+            }
             Source::Taken => {
                 let (taken, _) = inputs.taken();
                 let count = taken.len();
@@ -228,7 +235,8 @@ impl CallInputs<'_> {
         let width = value.shape.stride();
         let mut from = 0;
         for (first, count) in self.rows_of_step(value.outermost) {
-            into[first * width..(first + count) * width].copy_from_slice(&numbers[from..from + count * width]);
+            into[first * width..(first + count) * width]
+                .copy_from_slice(&numbers[from..from + count * width]);
             from += count * width;
         }
     }

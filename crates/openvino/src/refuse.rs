@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use girih_graph::backend::Refusal;
-use girih_graph::{AppliedOp, Graph, Node, Op, Role, StateKind, Value, ValueId};
+use girih_graph::{Act, AppliedOp, Graph, Node, Op, Role, StateKind, Value, ValueId};
 use girih_tensor::DType;
 
 use crate::weights::weight_objection;
@@ -42,6 +42,10 @@ fn objection(graph: &Graph, node: &Node, written: &HashSet<ValueId>) -> Result<(
     }
     state_objection(graph, node.output)?;
     match node.op {
+        // OpenVINO's function has no digits for numbers far below 0.
+        Op::Activate { act: Act::Softplus }
+        | Op::Gate { act: Act::Softplus, .. }
+        | Op::GateHeads { act: Act::Softplus } => Err("OpenVINO's softplus is not exact enough".to_owned()),
         Op::Rope { .. } => match node.inputs.get(2).map(|id| graph.value(*id).role) {
             None | Some(Role::Input) => Ok(()),
             Some(_) => Err("positions that a node computes are not on the host".to_owned()),
@@ -71,25 +75,30 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
+        | AppliedOp::MatchRms { least: _, x: _, like: _ }
+        | AppliedOp::Sparsify { deviations: _, x: _ }
         | AppliedOp::Linear { x: _, weight: _, bias: _ }
+        | AppliedOp::LinearHeads { x: _, weight: _ }
+        | AppliedOp::Concat { a: _, b: _ }
         | AppliedOp::Reshape { x: _ }
         | AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: _ }
+        | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Write { x: _ }
-        | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: None }
+        | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }
         | AppliedOp::Gate { act: _, limit: _, offset: _, gate: _, up: _ }
+        | AppliedOp::GateHeads { act: _, gate: _, x: _ }
+        | AppliedOp::MixHeads { weights: _, x: _ }
         | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::Add { a: _, b: _ }
         | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::ScaleColumns { x: _, weight: _ }
+        | AppliedOp::ShiftColumns { x: _, shift: _ }
         | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Gather { x: _ }
         | AppliedOp::Pool { how: _, x: _ } => true,
-        AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: Some(_) }
-        | AppliedOp::MatchRms { least: _, x: _, like: _ }
-        | AppliedOp::Sparsify { deviations: _, x: _ }
-        | AppliedOp::LinearHeads { x: _, weight: _ }
-        | AppliedOp::Concat { a: _, b: _ }
-        | AppliedOp::Route {
+        AppliedOp::Route {
             score: _,
             used: _,
             normalized: _,
@@ -114,7 +123,6 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             up_bias: _,
             down_bias: _,
         }
-        | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
         | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
@@ -130,11 +138,6 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             bias: _,
             carried: _,
         }
-        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
-        | AppliedOp::GateHeads { act: _, gate: _, x: _ }
-        | AppliedOp::MixHeads { weights: _, x: _ }
-        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
-        | AppliedOp::ScaleColumns { x: _, weight: _ }
-        | AppliedOp::ShiftColumns { x: _, shift: _ } => false,
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ } => false,
     }
 }

@@ -9,7 +9,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 use crate::device::OpenVinoDevice;
 use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
-use crate::planes::PlaneFormat;
+use crate::planes::{PlaneFormat, ZeroKind};
 
 /// A weight in the buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,10 @@ pub(crate) enum StoredWeight {
 pub(crate) struct BlockPlanes {
     pub format: PlaneFormat,
     pub codes: Plane,
-    /// The zero points of groups, if the format has them.
+    /// The zero points of groups, if the format has them and the matrix multiplies.
     pub zeros: Option<Plane>,
+    /// The offsets of groups, if the format has zero points of groups and the matrix is a table.
+    pub offsets: Option<Plane>,
     pub scales: Plane,
 }
 
@@ -43,6 +45,7 @@ pub(crate) struct WeightLayout {
 #[derive(Clone, Copy, Debug, Default)]
 struct WeightUse {
     as_matrix: bool,
+    as_table: bool,
     as_vector: bool,
     on_host: bool,
 }
@@ -55,6 +58,7 @@ fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
             match kind {
                 OperandKind::Vector if matches!(node.op, Op::Rope { .. }) => found.on_host = true,
                 OperandKind::Vector => found.as_vector = true,
+                OperandKind::Matrix if matches!(node.op, Op::Embed) => found.as_table = true,
                 OperandKind::Matrix | OperandKind::Matrices => found.as_matrix = true,
                 OperandKind::Ids
                 | OperandKind::Given
@@ -71,10 +75,11 @@ fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
 /// Why a weight cannot be used; a clause.
 pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     let (found, dtype) = (use_of(graph, id), graph.value(id).dtype);
-    if usize::from(found.as_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
+    let is_matrix = found.as_matrix || found.as_table;
+    if usize::from(is_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
-    if !found.as_matrix || matrix_precision(dtype).is_some() {
+    if !is_matrix || matrix_precision(dtype).is_some() {
         return None;
     }
     match PlaneFormat::of(dtype) {
@@ -101,10 +106,10 @@ impl WeightLayout {
             let found = use_of(graph, id);
             let place = if found.on_host {
                 StoredWeight::OnHost
-            } else if found.as_matrix {
+            } else if found.as_matrix || found.as_table {
                 match (matrix_precision(value.dtype), PlaneFormat::of(value.dtype)) {
                     (Some(precision), _) => StoredWeight::Numbers(layout.numbers(precision, value)),
-                    (None, Some(format)) => StoredWeight::Blocks(layout.blocks(format, value.shape)),
+                    (None, Some(format)) => StoredWeight::Blocks(layout.blocks(format, value.shape, found)),
                     (None, None) => continue,
                 }
             } else {
@@ -122,15 +127,19 @@ impl WeightLayout {
     }
 
     /// Room for the planes of a matrix.
-    fn blocks(&mut self, format: PlaneFormat, shape: Shape) -> BlockPlanes {
+    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUse) -> BlockPlanes {
         let (rows, groups) = (shape.rows(), format.groups(shape));
         let each = vec![rows, groups, 1];
-        let zeros = format.zero_bytes(shape);
+        let has_offsets = format.zeros == ZeroKind::Each;
+        let of_groups = |layout: &mut WeightLayout| {
+            layout.plane(Precision::F32, each.clone(), format.offset_bytes(shape))
+        };
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
-            zeros: (zeros > 0).then(|| self.plane(Precision::F32, each.clone(), zeros)),
-            scales: self.plane(format.scales, each, format.scale_bytes(shape)),
+            zeros: (has_offsets && found.as_matrix).then(|| of_groups(self)),
+            offsets: (has_offsets && found.as_table).then(|| of_groups(self)),
+            scales: self.plane(format.scales, each.clone(), format.scale_bytes(shape)),
         }
     }
 
@@ -194,7 +203,9 @@ impl OpenVinoWeights {
                 Some(StoredWeight::Blocks(planes)) => planes.read(value, source, bytes.bytes_mut())?,
                 None => {
                     let (name, dtype) = (&value.name, value.dtype);
-                    return Err(Error::new(format!("the weight '{name}' in {dtype} was not refused; this is a bug in girih")));
+                    return Err(Error::new(format!(
+                        "the weight '{name}' in {dtype} was not refused; this is a bug in girih"
+                    )));
                 }
             }
         }
@@ -225,9 +236,10 @@ impl BlockPlanes {
             own
         };
         let codes = next(&self.codes);
-        let zeros = self.zeros.as_ref().map_or_else(Default::default, &mut next);
+        let [zeros, offsets] =
+            [&self.zeros, &self.offsets].map(|plane| plane.as_ref().map_or_else(Default::default, &mut next));
         let scales = next(&self.scales);
-        self.format.fill(value.shape, &bytes, [codes, zeros, scales]);
+        self.format.fill(value.shape, &bytes, [codes, zeros, offsets, scales]);
         Ok(())
     }
 }

@@ -63,17 +63,25 @@ fn graph(dtype: DType, by: ShownBy) -> Graph {
 ///
 /// # Panics
 /// When the backend refuses the format or fails.
-pub fn shown_numbers(backend: Box<dyn AnyBackend>, dtype: DType, by: ShownBy, random: &mut Random) -> FormatNumbers {
+pub fn shown_numbers(
+    backend: Box<dyn AnyBackend>,
+    dtype: DType,
+    by: ShownBy,
+    random: &mut Random,
+) -> FormatNumbers {
     let bytes = stored_values(dtype, &Shape::new(&[ROWS, COLUMNS]).expect("it is small"), random);
     let mut want = vec![0.0; ROWS * COLUMNS];
-    View::new(dtype, ROWS, COLUMNS, &bytes).expect("the bytes have the shape").unpack_rows(0..ROWS, &mut want);
+    View::new(dtype, ROWS, COLUMNS, &bytes)
+        .expect("the bytes have the shape")
+        .unpack_rows(0..ROWS, &mut want);
     let weights = WeightTable(HashMap::from([("matrix".to_owned(), bytes)]));
     let graph = graph(dtype, by);
     let built = |_| Ok(graph.clone());
     let mut runner = backend.load(&weights, graph.key, &[], &built).expect("the backend has the format");
     let rows = graph.key.rows;
     let ids: Vec<u32> = (0..rows).collect();
-    let ones: Vec<f32> = (0..COLUMNS * COLUMNS).map(|at| f32::from(u8::from(at % (COLUMNS + 1) == 0))).collect();
+    let ones: Vec<f32> =
+        (0..COLUMNS * COLUMNS).map(|at| f32::from(u8::from(at % (COLUMNS + 1) == 0))).collect();
     let input = if by == ShownBy::Embed { Input::Ids(&ids) } else { Input::Rows(&ones) };
     let range = Range32 { start: 0, end: rows };
     let sequence = Sequence { blocks: &[], position: 0, rows: range, outputs: Outputs::All, spans: &[] };

@@ -3,7 +3,7 @@
 use girih_graph::{Role, Span, ValueId};
 use girih_tensor::{DType, Error, Result};
 
-use super::{Lowering, MaskRule, Source};
+use super::{DIVIDE, Lowering, MaskRule, Source};
 use crate::ir::{Port, Precision, layer};
 
 /// The constants of attention.
@@ -12,6 +12,7 @@ pub(super) struct ScoreRule {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
+    pub sinks: Option<ValueId>,
 }
 
 /// How numbers are rounded to a type of state.
@@ -105,7 +106,12 @@ impl Lowering<'_> {
         self.layer(layer("Concat", 1), "axis=\"2\"", &vec![mask; times])
     }
 
-    pub(super) fn attend(&mut self, rule: ScoreRule, [q, keys, values]: [ValueId; 3], y: ValueId) -> Result<()> {
+    pub(super) fn attend(
+        &mut self,
+        rule: ScoreRule,
+        [q, keys, values]: [ValueId; 3],
+        y: ValueId,
+    ) -> Result<()> {
         let (heads, groups) = (self.inner(q)[0], self.inner(keys)[0]);
         let shared = heads / groups;
         let group = match self.graph.value(keys).role {
@@ -123,9 +129,10 @@ impl Lowering<'_> {
             Span::All => None,
             span => Some(self.mask(MaskRule { group, span }, shared)),
         };
-        let mut result = match rule.softcap {
-            None => self.fused([rows, keys, values], mask, rule.scale),
-            Some(cap) => self.unfused([rows, keys, values], mask, rule.scale, cap),
+        let mut result = if rule.softcap.is_none() && rule.sinks.is_none() {
+            self.fused([rows, keys, values], mask, rule.scale)
+        } else {
+            self.unfused([rows, keys, values], mask, rule, [heads, groups])?
         };
         if shared > 1 {
             let size = self.inner(y)[1] as i64;
@@ -141,14 +148,47 @@ impl Lowering<'_> {
         self.layer(layer("ScaledDotProductAttention", 13), "causal=\"false\"", &inputs)
     }
 
-    fn unfused(&mut self, [rows, keys, values]: [Port; 3], mask: Option<Port>, scale: f32, cap: f32) -> Port {
-        let scores = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
-        let scores = self.scaled(scores, scale);
-        let mut scores = self.capped(scores, cap);
+    /// Scores, softmax and sum as layers of their own.
+    fn unfused(
+        &mut self,
+        [rows, keys, values]: [Port; 3],
+        mask: Option<Port>,
+        rule: ScoreRule,
+        [heads, groups]: [usize; 2],
+    ) -> Result<Port> {
+        let scores =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
+        let mut scores = self.scaled(scores, rule.scale);
+        if let Some(cap) = rule.softcap {
+            scores = self.capped(scores, cap);
+        }
         if let Some(mask) = mask {
             scores = self.binary("Add", scores, mask);
         }
-        let weights = self.layer(layer("SoftMax", 8), "axis=\"-1\"", &[scores]);
-        self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"false\"", &[weights, values])
+        let weights = match rule.sinks {
+            None => self.layer(layer("SoftMax", 8), "axis=\"-1\"", &[scores]),
+            Some(sinks) => {
+                let scores = self.shaped(scores, &[0, heads as i64, -1, 0]);
+                let weights = self.softmax_with(scores, sinks, heads)?;
+                self.shaped(weights, &[0, groups as i64, -1, 0])
+            }
+        };
+        Ok(self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"false\"", &[weights, values]))
+    }
+
+    /// The softmax of scores, `[n, heads, r, positions]`, and of one more score for each head, which has no weight.
+    fn softmax_with(&mut self, scores: Port, sinks: ValueId, heads: usize) -> Result<Port> {
+        let sinks = self.vector(sinks, &[heads])?;
+        let sinks = self.shaped(sinks, &[1, heads as i64, 1, 1]);
+        let last = self.model.integers(&[-1]);
+        let most = self.layer(layer("ReduceMax", 1), "keep_dims=\"true\"", &[scores, last]);
+        let most = self.binary("Maximum", most, sinks);
+        let [powers, of_sinks] = [scores, sinks].map(|scores| {
+            let below = self.binary("Subtract", scores, most);
+            self.layer(layer("Exp", 1), "", &[below])
+        });
+        let sum = self.layer(layer("ReduceSum", 1), "keep_dims=\"true\"", &[powers, last]);
+        let sum = self.binary("Add", sum, of_sinks);
+        Ok(self.layer(layer("Divide", 1), DIVIDE, &[powers, sum]))
     }
 }

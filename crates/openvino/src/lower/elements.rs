@@ -1,10 +1,10 @@
 //! Ops of single numbers.
 
-use girih_graph::{Act, GateLimit, ValueId};
-use girih_tensor::Result;
+use girih_graph::{Act, GateLimit, Temperature, ValueId, Xielu};
+use girih_tensor::{Error, Result};
 
-use super::Lowering;
-use crate::ir::{Port, layer};
+use super::{DIVIDE, Lowering, Source};
+use crate::ir::{Port, Precision, layer};
 
 /// The factor in the sigmoid form of GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415).
 const QUICK_GELU: f32 = 1.702;
@@ -40,7 +40,7 @@ impl Lowering<'_> {
 
     pub(super) fn activate(&mut self, act: Act, x: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
-        let port = self.activated(act, x);
+        let port = self.activated(act, x)?;
         self.set_rows(y, port);
         Ok(())
     }
@@ -55,13 +55,13 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let (gate, mut up) = (self.rows(gate)?, self.rows(up)?);
         let gate = match limit {
-            None => self.activated(act, gate),
+            None => self.activated(act, gate)?,
             Some(GateLimit::Gate(bound)) => {
                 let gate = self.at_most(gate, bound);
-                self.activated(act, gate)
+                self.activated(act, gate)?
             }
             Some(GateLimit::Activated(bound)) => {
-                let gate = self.activated(act, gate);
+                let gate = self.activated(act, gate)?;
                 self.at_most(gate, bound)
             }
         };
@@ -77,8 +77,55 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn activated(&mut self, act: Act, x: Port) -> Port {
-        match act {
+    /// Rows and a number for each of their columns.
+    pub(super) fn by_column(
+        &mut self,
+        name: &'static str,
+        x: ValueId,
+        weight: ValueId,
+        y: ValueId,
+    ) -> Result<()> {
+        let inner = self.inner(x);
+        let (x, weight) = (self.rows(x)?, self.vector(weight, &inner)?);
+        let port = self.binary(name, x, weight);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// `1 + beta · ln(1 + …)` comes from the host.
+    pub(super) fn temper(&mut self, temperature: Temperature, x: ValueId, y: ValueId) -> Result<()> {
+        let ones = vec![Some(1); self.inner(x).len()];
+        let shape: Vec<Option<usize>> = [None, None].into_iter().chain(ones).collect();
+        let factors =
+            self.parameter(Source::Factors(temperature, self.inner(x).len()), Precision::F32, &shape);
+        let x = self.rows(x)?;
+        let port = self.binary("Multiply", x, factors);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// Both curves, and the choice between them.
+    pub(super) fn xielu(&mut self, xielu: Xielu, x: ValueId, y: ValueId) -> Result<()> {
+        let Xielu { positive, negative, beta, epsilon } = xielu;
+        let x = self.rows(x)?;
+        let square = self.binary("Multiply", x, x);
+        let above = self.scaled(square, positive);
+        let least = self.at_most(x, epsilon);
+        let grown = self.layer(layer("Elu", 1), "alpha=\"1\"", &[least]);
+        let curve = self.binary("Subtract", grown, x);
+        let below = self.scaled(curve, negative);
+        let zero = self.model.float(0.0);
+        let is_above =
+            self.model.layer(layer("Greater", 1), "auto_broadcast=\"numpy\"", &[x, zero], Precision::Boolean);
+        let curve = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[is_above, above, below]);
+        let slope = self.scaled(x, beta);
+        let port = self.binary("Add", curve, slope);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    pub(super) fn activated(&mut self, act: Act, x: Port) -> Result<Port> {
+        Ok(match act {
             Act::Silu => self.layer(layer("Swish", 4), "", &[x]),
             Act::GeluTanh => self.layer(layer("Gelu", 7), "approximation_mode=\"TANH\"", &[x]),
             Act::Gelu => self.layer(layer("Gelu", 7), "approximation_mode=\"ERF\"", &[x]),
@@ -87,14 +134,14 @@ impl Lowering<'_> {
                 self.layer(layer("Swish", 4), "", &[x, factor])
             }
             Act::Sigmoid => self.layer(layer("Sigmoid", 1), "", &[x]),
-            Act::Softplus => self.layer(layer("SoftPlus", 4), "", &[x]),
+            Act::Softplus => return Err(Error::new("softplus was not refused; this is a bug in girih")),
             Act::Relu => self.layer(layer("ReLU", 1), "", &[x]),
             Act::Relu2 => {
                 let x = self.layer(layer("ReLU", 1), "", &[x]);
                 self.binary("Multiply", x, x)
             }
             Act::Identity => x,
-        }
+        })
     }
 
     /// Numbers times a constant.
@@ -106,7 +153,7 @@ impl Lowering<'_> {
     /// `cap · tanh(x / cap)`.
     pub(super) fn capped(&mut self, x: Port, cap: f32) -> Port {
         let divisor = self.model.float(cap);
-        let share = self.layer(layer("Divide", 1), "auto_broadcast=\"numpy\" m_pythondiv=\"true\"", &[x, divisor]);
+        let share = self.layer(layer("Divide", 1), DIVIDE, &[x, divisor]);
         let bent = self.layer(layer("Tanh", 1), "", &[share]);
         self.scaled(bent, cap)
     }

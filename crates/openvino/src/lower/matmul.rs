@@ -9,11 +9,18 @@ use crate::planes::ZeroKind;
 use crate::weights::{BlockPlanes, StoredWeight};
 
 impl Lowering<'_> {
-    pub(super) fn linear(&mut self, x: ValueId, weight: ValueId, bias: Option<ValueId>, y: ValueId) -> Result<()> {
+    pub(super) fn linear(
+        &mut self,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+        y: ValueId,
+    ) -> Result<()> {
         let outputs = self.graph.value(weight).shape.rows();
         let x = self.rows(x)?;
         let weight = self.matrix(weight)?;
-        let mut port = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[x, weight]);
+        let mut port =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[x, weight]);
         if let Some(bias) = bias {
             let bias = self.vector(bias, &[outputs])?;
             port = self.binary("Add", port, bias);
@@ -31,18 +38,35 @@ impl Lowering<'_> {
             }
             StoredWeight::Blocks(planes) => {
                 let shape = self.graph.value(id).shape;
-                Ok(self.decoded(&planes, &[shape.rows() as i64, shape.columns() as i64]))
+                Ok(self.decoded(
+                    &planes,
+                    planes.zeros.as_ref(),
+                    &[shape.rows() as i64, shape.columns() as i64],
+                ))
             }
             StoredWeight::OnHost => Err(self.misplaced(id)),
         }
     }
 
+    /// Matrices of heads, as floats.
+    pub(super) fn matrices(&mut self, id: ValueId) -> Result<Port> {
+        let port = self.matrix(id)?;
+        match self.stored(id)? {
+            StoredWeight::Blocks(_) => {
+                let shape: Vec<i64> =
+                    self.graph.value(id).shape.extents().iter().map(|extent| *extent as i64).collect();
+                Ok(self.shaped(port, &shape))
+            }
+            StoredWeight::Numbers(_) | StoredWeight::OnHost => Ok(port),
+        }
+    }
+
     /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights: in the precision of the scales.
-    fn decoded(&mut self, planes: &BlockPlanes, shape: &[i64]) -> Port {
+    pub(super) fn decoded(&mut self, planes: &BlockPlanes, zeros: Option<&Plane>, shape: &[i64]) -> Port {
         let precision = planes.scales.precision;
         let codes = self.model.plane(&planes.codes);
         let mut port = self.converted(codes, precision);
-        let zeros = match (&planes.zeros, planes.format.zeros) {
+        let zeros = match (zeros, planes.format.zeros) {
             (Some(zeros), _) => Some(self.model.plane(zeros)),
             (None, ZeroKind::Eight) => {
                 let eight = self.model.four_bits(8);
@@ -70,12 +94,14 @@ impl Lowering<'_> {
                 let shape = if elements == columns { vec![columns] } else { inner.to_vec() };
                 Ok(self.model.plane(&Plane { shape, ..plane }))
             }
-            StoredWeight::Numbers(_) | StoredWeight::Blocks(_) | StoredWeight::OnHost => Err(self.misplaced(id)),
+            StoredWeight::Numbers(_) | StoredWeight::Blocks(_) | StoredWeight::OnHost => {
+                Err(self.misplaced(id))
+            }
         }
     }
 
     /// Numbers as 32-bit floats.
-    fn float(&mut self, port: Port, precision: Precision) -> Port {
+    pub(super) fn float(&mut self, port: Port, precision: Precision) -> Port {
         match precision {
             Precision::F32 => port,
             _ => self.converted(port, Precision::F32),
@@ -87,11 +113,11 @@ impl Lowering<'_> {
         self.model.layer(layer("Convert", 1), &attributes, &[port], to)
     }
 
-    fn stored(&self, id: ValueId) -> Result<StoredWeight> {
+    pub(super) fn stored(&self, id: ValueId) -> Result<StoredWeight> {
         self.layout.find(&self.graph.value(id).name).cloned().ok_or_else(|| self.misplaced(id))
     }
 
-    fn misplaced(&self, id: ValueId) -> Error {
+    pub(super) fn misplaced(&self, id: ValueId) -> Error {
         Error::new(format!("the weight '{}' has no place; this is a bug in girih", self.graph.value(id).name))
     }
 }

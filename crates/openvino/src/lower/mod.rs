@@ -6,6 +6,7 @@
 
 mod attend;
 mod elements;
+mod heads;
 mod matmul;
 mod norms;
 mod rope;
@@ -13,7 +14,9 @@ mod rows;
 
 use std::collections::{HashMap, HashSet};
 
-use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, ValueId};
+use girih_graph::{
+    AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId, Xielu,
+};
 use girih_tensor::{Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
@@ -21,6 +24,9 @@ use crate::weights::WeightLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
 const EXCHANGE_ROWS_AND_HEADS: [i64; 4] = [0, 2, 1, 3];
+
+/// The attributes of a quotient.
+const DIVIDE: &str = "auto_broadcast=\"numpy\" m_pythondiv=\"true\"";
 
 /// What a parameter of the model takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +47,8 @@ pub(crate) enum Source {
     Window(ValueId),
     /// The indexes of output rows.
     Taken,
+    /// A factor of each row, for rows with this number of inner extents.
+    Factors(Temperature, usize),
 }
 
 /// A parameter of the model.
@@ -127,7 +135,12 @@ struct Lowering<'a> {
 ///
 /// # Errors
 /// When the graph has what the backend refuses.
-pub(crate) fn lower(graph: &Graph, layout: &WeightLayout, constants: &mut Constants, watched: &HashSet<ValueId>) -> Result<LoweredModel> {
+pub(crate) fn lower(
+    graph: &Graph,
+    layout: &WeightLayout,
+    constants: &mut Constants,
+    watched: &HashSet<ValueId>,
+) -> Result<LoweredModel> {
     let mut lowering = Lowering {
         graph,
         layout,
@@ -157,16 +170,32 @@ impl Lowering<'_> {
         match call {
             AppliedOp::Embed { ids, table } => self.embed(ids, table, y),
             AppliedOp::Norm { epsilon, x, weight } => self.norm(epsilon, x, weight, y),
-            AppliedOp::LayerNorm { epsilon, x, weight, bias } => self.layer_norm(epsilon, x, [weight, bias], y),
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                self.layer_norm(epsilon, x, [weight, bias], y)
+            }
             AppliedOp::Linear { x, weight, bias } => self.linear(x, weight, bias, y),
             AppliedOp::Reshape { x } => self.reshape(x, y),
             AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
                 self.rope(pairing, factor, x, [Some(frequencies), positions], y)
             }
             AppliedOp::Write { x } => self.write(x, y),
-            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks: None } => {
-                self.attend(attend::ScoreRule { scale, span, softcap }, [q, keys, values], y)
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                self.attend(attend::ScoreRule { scale, span, softcap, sinks }, [q, keys, values], y)
             }
+            AppliedOp::MatchRms { least, x, like } => self.match_rms(least, x, like, y),
+            AppliedOp::Sparsify { deviations, x } => self.sparsify(deviations, x, y),
+            AppliedOp::LinearHeads { x, weight } => self.linear_heads(x, weight, y),
+            AppliedOp::Concat { a, b } => self.concat(a, b, y),
+            AppliedOp::Temper { beta, every, offset, x } => {
+                self.temper(Temperature { beta, every, offset }, x, y)
+            }
+            AppliedOp::GateHeads { act, gate, x } => self.gate_heads(act, gate, x, y),
+            AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
+            }
+            AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
+            AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
             AppliedOp::Activate { act, x } => self.activate(act, x, y),
             AppliedOp::Add { a, b } => self.add(a, b, y),
@@ -176,24 +205,13 @@ impl Lowering<'_> {
             AppliedOp::Gather { x } => self.gather(x, y),
             AppliedOp::Pool { how, x } => self.pool(how, x, y),
             AppliedOp::Splice { x, given } => self.splice(x, given, y),
-            AppliedOp::Attend { sinks: Some(_), .. }
-            | AppliedOp::MatchRms { .. }
-            | AppliedOp::Sparsify { .. }
-            | AppliedOp::LinearHeads { .. }
-            | AppliedOp::Concat { .. }
-            | AppliedOp::Route { .. }
+            AppliedOp::Route { .. }
             | AppliedOp::Experts { .. }
-            | AppliedOp::Temper { .. }
             | AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::ShortConv { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. }
-            | AppliedOp::GateHeads { .. }
-            | AppliedOp::MixHeads { .. }
-            | AppliedOp::Xielu { .. }
-            | AppliedOp::ScaleColumns { .. }
-            | AppliedOp::ShiftColumns { .. } => {
+            | AppliedOp::DeltaRule { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }
@@ -209,7 +227,9 @@ impl Lowering<'_> {
         for (id, port) in written {
             self.named_result(Meaning::Written(id), port);
         }
-        let made = |id: &ValueId| self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some();
+        let made = |id: &ValueId| {
+            self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some()
+        };
         let mut watched: Vec<ValueId> = watched.iter().copied().filter(made).collect();
         watched.sort_unstable();
         watched.into_iter().try_for_each(|id| self.result(Meaning::Watched(id), id))
@@ -280,10 +300,14 @@ impl Lowering<'_> {
     fn input(&mut self, id: ValueId) -> Result<Port> {
         let value = self.graph.value(id);
         if value.role != Role::Input || value.outermost != Extent::Rows {
-            return Err(Error::new(format!("'{}' is read before it is computed; this is a bug in girih", value.name)));
+            return Err(Error::new(format!(
+                "'{}' is read before it is computed; this is a bug in girih",
+                value.name
+            )));
         }
         let precision = if value.dtype == girih_tensor::DType::I32 { Precision::I32 } else { Precision::F32 };
-        let shape: Vec<Option<usize>> = [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
+        let shape: Vec<Option<usize>> =
+            [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
         Ok(self.parameter(Source::Input(id), precision, &shape))
     }
 

@@ -3,30 +3,41 @@
 use girih_graph::ValueId;
 use girih_tensor::Result;
 
-use super::Lowering;
+use super::{DIVIDE, Lowering};
 use crate::ir::{Port, layer};
 
 impl Lowering<'_> {
     /// The layers that OpenVINO fuses to one norm.
-    pub(super) fn norm(&mut self, epsilon: f32, x: ValueId, weight: Option<ValueId>, y: ValueId) -> Result<()> {
+    pub(super) fn norm(
+        &mut self,
+        epsilon: f32,
+        x: ValueId,
+        weight: Option<ValueId>,
+        y: ValueId,
+    ) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
         let two = self.model.float(2.0);
         let squares = self.binary("Power", x, two);
-        let last = self.model.integers(&[-1]);
-        let mean = self.layer(layer("ReduceMean", 1), "keep_dims=\"true\"", &[squares, last]);
+        let mean = self.mean(squares);
         let epsilon = self.model.float(epsilon);
         let sum = self.binary("Add", mean, epsilon);
         let root = self.layer(layer("Sqrt", 1), "", &[sum]);
         let one = self.model.float(1.0);
-        let reciprocal = self.layer(layer("Divide", 1), "auto_broadcast=\"numpy\" m_pythondiv=\"true\"", &[one, root]);
+        let reciprocal = self.layer(layer("Divide", 1), DIVIDE, &[one, root]);
         let normed = self.binary("Multiply", x, reciprocal);
         let port = self.times(normed, weight, &inner)?;
         self.set_rows(y, port);
         Ok(())
     }
 
-    pub(super) fn layer_norm(&mut self, epsilon: f32, x: ValueId, [weight, bias]: [Option<ValueId>; 2], y: ValueId) -> Result<()> {
+    pub(super) fn layer_norm(
+        &mut self,
+        epsilon: f32,
+        x: ValueId,
+        [weight, bias]: [Option<ValueId>; 2],
+        y: ValueId,
+    ) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
         let last = self.model.integers(&[-1]);
@@ -39,6 +50,44 @@ impl Lowering<'_> {
         }
         self.set_rows(y, port);
         Ok(())
+    }
+
+    /// `x · √mean(like²) / max(√mean(x²), √least)`.
+    pub(super) fn match_rms(&mut self, least: f32, x: ValueId, like: ValueId, y: ValueId) -> Result<()> {
+        let (x, like) = (self.rows(x)?, self.rows(like)?);
+        let [own, other] = [x, like].map(|x| {
+            let squares = self.binary("Multiply", x, x);
+            let mean = self.mean(squares);
+            self.layer(layer("Sqrt", 1), "", &[mean])
+        });
+        let least = self.model.float(least.sqrt());
+        let own = self.binary("Maximum", own, least);
+        let factor = self.layer(layer("Divide", 1), DIVIDE, &[other, own]);
+        let port = self.binary("Multiply", x, factor);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// `max(x − mean(x) − deviations · √variance(x), 0)`.
+    pub(super) fn sparsify(&mut self, deviations: f32, x: ValueId, y: ValueId) -> Result<()> {
+        let x = self.rows(x)?;
+        let mean = self.mean(x);
+        let distance = self.binary("Subtract", x, mean);
+        let squares = self.binary("Multiply", distance, distance);
+        let variance = self.mean(squares);
+        let deviation = self.layer(layer("Sqrt", 1), "", &[variance]);
+        let margin = self.scaled(deviation, deviations);
+        let cutoff = self.binary("Add", mean, margin);
+        let above = self.binary("Subtract", x, cutoff);
+        let port = self.layer(layer("ReLU", 1), "", &[above]);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// The means of the innermost dimension.
+    fn mean(&mut self, x: Port) -> Port {
+        let last = self.model.integers(&[-1]);
+        self.layer(layer("ReduceMean", 1), "keep_dims=\"true\"", &[x, last])
     }
 
     /// Rows times a weight of their last extents, if there is one.

@@ -4,16 +4,46 @@ use girih_graph::{Pooling, ValueId};
 use girih_tensor::Result;
 
 use super::{Lowering, Source};
-use crate::ir::{Precision, layer};
+use crate::ir::{Plane, Port, Precision, layer};
+use crate::weights::{BlockPlanes, StoredWeight};
 
 impl Lowering<'_> {
+    /// Rows of a table; those in a block format stay compressed.
     pub(super) fn embed(&mut self, ids: ValueId, table: ValueId, y: ValueId) -> Result<()> {
         let ids = self.rows(ids)?;
-        let table = self.matrix(table)?;
-        let axis = self.model.integer(0);
-        let port = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[table, ids, axis]);
+        let port = match self.stored(table)? {
+            StoredWeight::Numbers(plane) => {
+                let rows = self.taken(&plane, ids);
+                self.float(rows, plane.precision)
+            }
+            StoredWeight::Blocks(planes) => self.decoded_rows(&planes, ids),
+            StoredWeight::OnHost => return Err(self.misplaced(table)),
+        };
         self.set_rows(y, port);
         Ok(())
+    }
+
+    /// Rows of a plane.
+    fn taken(&mut self, plane: &Plane, ids: Port) -> Port {
+        let port = self.model.plane(plane);
+        self.taken_rows(port, plane.precision, ids)
+    }
+
+    fn taken_rows(&mut self, table: Port, precision: Precision, ids: Port) -> Port {
+        let axis = self.model.integer(0);
+        self.model.layer(layer("Gather", 8), "batch_dims=\"0\"", &[table, ids, axis], precision)
+    }
+
+    /// Rows of `(codes − zeros) · scales`, as OpenVINO knows compressed tables, and then their offsets.
+    fn decoded_rows(&mut self, planes: &BlockPlanes, ids: Port) -> Port {
+        let [rows, groups, group] = [0, 1, 2].map(|axis| planes.codes.shape[axis] as i64);
+        let products = self.decoded(planes, None, &[rows, groups * group]);
+        let port = self.taken_rows(products, Precision::F32, ids);
+        let Some(offsets) = &planes.offsets else { return port };
+        let products = self.shaped(port, &[0, 0, groups, group]);
+        let offsets = self.taken(offsets, ids);
+        let sums = self.binary("Add", products, offsets);
+        self.shaped(sums, &[0, 0, groups * group])
     }
 
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
@@ -21,7 +51,12 @@ impl Lowering<'_> {
         let width = self.inner(given)[0];
         let rows = self.parameter(Source::Given(given), Precision::F32, &[None, None, Some(width)]);
         let is_given = self.parameter(Source::IsGiven(given), Precision::I32, &[None, None, Some(1)]);
-        let condition = self.model.layer(layer("Convert", 1), "destination_type=\"boolean\"", &[is_given], Precision::Boolean);
+        let condition = self.model.layer(
+            layer("Convert", 1),
+            "destination_type=\"boolean\"",
+            &[is_given],
+            Precision::Boolean,
+        );
         let port = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[condition, rows, x]);
         self.set_rows(y, port);
         Ok(())
@@ -29,7 +64,8 @@ impl Lowering<'_> {
 
     pub(super) fn reshape(&mut self, x: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
-        let shape: Vec<i64> = [0, 0].into_iter().chain(self.inner(y).into_iter().map(|extent| extent as i64)).collect();
+        let shape: Vec<i64> =
+            [0, 0].into_iter().chain(self.inner(y).into_iter().map(|extent| extent as i64)).collect();
         let port = self.shaped(x, &shape);
         self.set_rows(y, port);
         Ok(())
@@ -39,7 +75,8 @@ impl Lowering<'_> {
     pub(super) fn gather(&mut self, x: ValueId, y: ValueId) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
-        let shape: Vec<i64> = [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
+        let shape: Vec<i64> =
+            [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
         let list = self.shaped(x, &shape);
         let taken = self.parameter(Source::Taken, Precision::I32, &[None]);
         let axis = self.model.integer(1);
