@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
-use girih_graph::{AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, ScratchPlan, Value, sink_gather};
+use girih_graph::{
+    AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, ScratchPlan, Value, sink_gather,
+};
 use girih_tensor::Result;
 
 use crate::device::OpenVinoDevice;

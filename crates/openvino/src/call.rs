@@ -19,7 +19,8 @@ pub(crate) struct Call {
 /// All sequences of one row in one call, and one call for each other sequence.
 pub(crate) fn calls(sequences: &[Sequence<'_>]) -> Vec<Call> {
     let rows = |index: &usize| sequences[*index].rows.indexes().len();
-    let (single, several): (Vec<usize>, Vec<usize>) = (0..sequences.len()).partition(|index| rows(index) == 1);
+    let (single, several): (Vec<usize>, Vec<usize>) =
+        (0..sequences.len()).partition(|index| rows(index) == 1);
     let prompts = several.into_iter().map(|index| Call { lanes: vec![index], rows: rows(&index) });
     let mut calls: Vec<Call> = prompts.filter(|call| call.rows > 0).collect();
     if !single.is_empty() {
@@ -107,7 +108,8 @@ impl<'a> CallInputs<'a> {
         for lane in self.lanes() {
             for (row, position) in lane.rows.indexes().zip(lane.position..) {
                 let own = [position as f32];
-                let positions = given.map_or(&own[..], |(values, streams)| &values[row * streams..(row + 1) * streams]);
+                let positions =
+                    given.map_or(&own[..], |(values, streams)| &values[row * streams..(row + 1) * streams]);
                 rotate(rotation, frequencies, positions, &mut tables);
             }
         }

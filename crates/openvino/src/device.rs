@@ -49,5 +49,6 @@ impl OpenVinoDevice {
 
 /// The name of a device's product, or that of the device.
 pub(crate) fn product(core: &Core, device: &str) -> String {
-    core.property(device, "FULL_DEVICE_NAME").map_or_else(|_| device.to_owned(), |name| name.trim().to_owned())
+    core.property(device, "FULL_DEVICE_NAME")
+        .map_or_else(|_| device.to_owned(), |name| name.trim().to_owned())
 }

@@ -174,7 +174,10 @@ impl OpenVino {
         let shown = path.display().to_string();
         // SAFETY: loading runs the initializers of the library, which the user names and trusts.
         let library = unsafe { Library::new(path) }.map_err(|error| {
-            refused(format!("{shown} cannot be loaded: {}", std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)))
+            refused(format!(
+                "{shown} cannot be loaded: {}",
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+            ))
         })?;
         let version = version_of(&library, &shown)?;
         if release(&version).is_none_or(|found| found < OLDEST) {
@@ -270,13 +273,14 @@ impl Core {
         // SAFETY: the core is open, and the function fills the list.
         let status = unsafe { (self.functions().ov_core_get_available_devices)(self.core, &raw mut list) };
         self.functions().check(status, "list its devices")?;
-        let name = |index: usize| {
-            // SAFETY: the list has `count` names, and `index` is below.
-            let name = unsafe { *list.names.add(index) };
-            // SAFETY: each is a text.
-            unsafe { text(name) }
+        let texts: &[*mut c_char] = if list.count == 0 {
+            &[]
+        } else {
+            // SAFETY: the list has `count` names.
+            unsafe { std::slice::from_raw_parts(list.names, list.count) }
         };
-        let names = (0..list.count).map(name).collect();
+        // SAFETY: each name is a text.
+        let names = texts.iter().map(|name| unsafe { text(*name) }).collect();
         // SAFETY: the list is as the library filled it.
         unsafe { (self.functions().ov_available_devices_free)(&raw mut list) };
         Ok(names)
@@ -291,7 +295,12 @@ impl Core {
         let mut value = ptr::null_mut();
         // SAFETY: the core is open, both texts end with a zero, and the function writes an address.
         let status = unsafe {
-            (self.functions().ov_core_get_property)(self.core, device_name.as_ptr(), key_name.as_ptr(), &raw mut value)
+            (self.functions().ov_core_get_property)(
+                self.core,
+                device_name.as_ptr(),
+                key_name.as_ptr(),
+                &raw mut value,
+            )
         };
         self.functions().check(status, &format!("read {key} of {device}"))?;
         // SAFETY: the function returned a text.
@@ -305,13 +314,25 @@ impl Core {
     ///
     /// # Errors
     /// When the library refuses the model, a property or the device.
-    pub fn compile(self: &Arc<Core>, model: &str, weights: &Arc<ConstantBytes>, device: &str, properties: &[(String, String)]) -> Result<CompiledModel> {
+    pub fn compile(
+        self: &Arc<Core>,
+        model: &str,
+        weights: &Arc<ConstantBytes>,
+        device: &str,
+        properties: &[(String, String)],
+    ) -> Result<CompiledModel> {
         let functions = self.functions();
         let tensor = HostTensor::bytes(&self.openvino, weights.bytes())?;
         let mut read = ptr::null_mut();
         // SAFETY: the text has this length, and the weights outlive what is compiled from them.
         let status = unsafe {
-            (functions.ov_core_read_model_from_memory_buffer)(self.core, model.as_ptr().cast(), model.len(), tensor.tensor, &raw mut read)
+            (functions.ov_core_read_model_from_memory_buffer)(
+                self.core,
+                model.as_ptr().cast(),
+                model.len(),
+                tensor.tensor,
+                &raw mut read,
+            )
         };
         functions.check(status, "read the model that girih wrote")?;
         let device_name = c_text(device)?;
@@ -322,14 +343,27 @@ impl Core {
         let mut compiled = ptr::null_mut();
         // SAFETY: the model was read by this core; the pairs are texts that outlive the call.
         let status = unsafe {
-            (functions.ov_core_compile_model_props)(self.core, read, device_name.as_ptr(), pairs.len(), pairs.as_ptr(), &raw mut compiled)
+            (functions.ov_core_compile_model_props)(
+                self.core,
+                read,
+                device_name.as_ptr(),
+                pairs.len(),
+                pairs.as_ptr(),
+                &raw mut compiled,
+            )
         };
         // SAFETY: the model is not used any more; what was compiled has its own references.
         unsafe { (functions.ov_model_free)(read) };
         functions.check(status, &format!("compile the model for {device}"))?;
-        let mut model = CompiledModel { request: ptr::null_mut(), compiled, core: Arc::clone(self), _weights: Arc::clone(weights) };
+        let mut model = CompiledModel {
+            request: ptr::null_mut(),
+            compiled,
+            core: Arc::clone(self),
+            _weights: Arc::clone(weights),
+        };
         // SAFETY: the model was compiled, and the function writes an address.
-        let status = unsafe { (functions.ov_compiled_model_create_infer_request)(compiled, &raw mut model.request) };
+        let status =
+            unsafe { (functions.ov_compiled_model_create_infer_request)(compiled, &raw mut model.request) };
         functions.check(status, "make room for a step")?;
         Ok(model)
     }
@@ -427,14 +461,24 @@ impl<'a> HostTensor<'a> {
     ///
     /// # Safety
     /// The memory has the numbers of the shape.
-    unsafe fn over(openvino: &'a OpenVino, kind: ElementType, shape: &[usize], address: *const c_void) -> Result<HostTensor<'a>> {
+    unsafe fn over(
+        openvino: &'a OpenVino,
+        kind: ElementType,
+        shape: &[usize],
+        address: *const c_void,
+    ) -> Result<HostTensor<'a>> {
         let extents: Vec<i64> = shape.iter().map(|extent| *extent as i64).collect();
         let shape = TensorShape { rank: extents.len() as i64, extents: extents.as_ptr() };
         let mut tensor = ptr::null_mut();
         // SAFETY: the memory is borrowed for the life of the tensor, and has the numbers of the shape. The library does
         // not write to what a model reads.
         let status = unsafe {
-            (openvino.functions.ov_tensor_create_from_host_ptr)(kind, shape, address.cast_mut(), &raw mut tensor)
+            (openvino.functions.ov_tensor_create_from_host_ptr)(
+                kind,
+                shape,
+                address.cast_mut(),
+                &raw mut tensor,
+            )
         };
         openvino.functions.check(status, "borrow memory")?;
         Ok(HostTensor { openvino, tensor })
@@ -484,8 +528,11 @@ impl CompiledModel {
             let name = c_text(argument.name)?;
             let tensor = HostTensor::of(&openvino, argument)?;
             // SAFETY: the request is alive, and the memory stays until the step has ended.
-            let status = unsafe { (functions.ov_infer_request_set_tensor)(self.request, name.as_ptr(), tensor.tensor) };
-            functions.check(status, &format!("take the input {} of shape {:?}", argument.name, argument.shape))?;
+            let status = unsafe {
+                (functions.ov_infer_request_set_tensor)(self.request, name.as_ptr(), tensor.tensor)
+            };
+            functions
+                .check(status, &format!("take the input {} of shape {:?}", argument.name, argument.shape))?;
             tensors.push(tensor);
         }
         // SAFETY: every parameter has a tensor.
@@ -503,7 +550,9 @@ impl CompiledModel {
         let name_text = c_text(name)?;
         let mut tensor = ptr::null_mut();
         // SAFETY: the request is alive, and the function writes an address.
-        let status = unsafe { (functions.ov_infer_request_get_tensor)(self.request, name_text.as_ptr(), &raw mut tensor) };
+        let status = unsafe {
+            (functions.ov_infer_request_get_tensor)(self.request, name_text.as_ptr(), &raw mut tensor)
+        };
         functions.check(status, &format!("return the result {name}"))?;
         let tensor = HostTensor { openvino, tensor };
         let (mut kind, mut count, mut data) = (0, 0, ptr::null_mut());
@@ -511,7 +560,9 @@ impl CompiledModel {
         let status = unsafe { (functions.ov_tensor_get_element_type)(tensor.tensor, &raw mut kind) };
         functions.check(status, "tell the type of a result")?;
         if kind != ElementType::F32 as u32 {
-            return Err(Error::new(format!("the result {name} is of type {kind}, not f32; this is a bug in girih")));
+            return Err(Error::new(format!(
+                "the result {name} is of type {kind}, not f32; this is a bug in girih"
+            )));
         }
         // SAFETY: as above.
         let status = unsafe { (functions.ov_tensor_get_size)(tensor.tensor, &raw mut count) };

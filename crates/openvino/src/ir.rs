@@ -144,8 +144,10 @@ impl<'a> ModelWriter<'a> {
 
     /// A parameter; `None` is an extent that varies between steps.
     pub fn parameter(&mut self, name: &str, precision: Precision, shape: &[Option<usize>]) -> Port {
-        let extents: Vec<String> =
-            shape.iter().map(|extent| extent.map_or_else(|| "-1".to_owned(), |extent| extent.to_string())).collect();
+        let extents: Vec<String> = shape
+            .iter()
+            .map(|extent| extent.map_or_else(|| "-1".to_owned(), |extent| extent.to_string()))
+            .collect();
         let id = self.id();
         let (extents, kind, port) = (extents.join(","), precision.name(), precision.port());
         self.write(format_args!(
@@ -208,10 +210,19 @@ impl<'a> ModelWriter<'a> {
     }
 
     /// A layer of several results.
-    pub fn layers(&mut self, kind: LayerKind, attributes: &str, inputs: &[Port], result: Precision, results: u32) -> Vec<Port> {
+    pub fn layers(
+        &mut self,
+        kind: LayerKind,
+        attributes: &str,
+        inputs: &[Port],
+        result: Precision,
+        results: u32,
+    ) -> Vec<Port> {
         let id = self.id();
         let LayerKind { name, opset } = kind;
-        self.write(format_args!("<layer id=\"{id}\" name=\"n{id}\" type=\"{name}\" version=\"opset{opset}\">"));
+        self.write(format_args!(
+            "<layer id=\"{id}\" name=\"n{id}\" type=\"{name}\" version=\"opset{opset}\">"
+        ));
         if !attributes.is_empty() {
             self.write(format_args!("<data {attributes}/>"));
         }

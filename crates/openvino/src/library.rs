@@ -60,7 +60,8 @@ fn named(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_owned());
     }
     newest(path).ok_or_else(|| {
-        let sentence = format!("{} has no file {NAME}*: name the folder of OpenVINO's libraries", path.display());
+        let sentence =
+            format!("{} has no file {NAME}*: name the folder of OpenVINO's libraries", path.display());
         Error::with_kind(ErrorKind::NotFound, sentence)
     })
 }
@@ -79,8 +80,10 @@ fn folders(folder: &Path, start: &str) -> Vec<PathBuf> {
 fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     let Ok(all) = fs::read_dir(folder) else { return Vec::new() };
     let matches = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(start));
-    let mut found: Vec<PathBuf> =
-        all.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.file_name().is_some_and(matches)).collect();
+    let mut found: Vec<PathBuf> = all
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(matches))
+        .collect();
     found.sort();
     found
 }

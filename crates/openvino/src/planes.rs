@@ -57,7 +57,9 @@ impl PlaneFormat {
             DType::Q6_K => (CodeKind::Byte, ZeroKind::Same(128.0), 16),
             DType::IQ4_NL | DType::IQ4_XS => (CodeKind::Iq4, ZeroKind::None, 32),
             DType::MXFP4 => (CodeKind::E2m1, ZeroKind::None, 32),
-            DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => return None,
+            DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => {
+                return None;
+            }
         };
         let codes = match kind {
             CodeKind::Four | CodeKind::FourLess8 => Precision::U4,
@@ -94,7 +96,8 @@ impl PlaneFormat {
         let code_bytes = self.code_bytes(shape) / (rows * columns / GROUP).max(1);
         let parts = GROUP / self.group;
         let mut codes = codes.chunks_exact_mut(code_bytes.max(1));
-        let mut numbers_of = [zeros, offsets, scales].map(|plane| plane.chunks_exact_mut(size_of::<f32>() * parts));
+        let mut numbers_of =
+            [zeros, offsets, scales].map(|plane| plane.chunks_exact_mut(size_of::<f32>() * parts));
         for row in 0..rows {
             for group in 0..columns / GROUP {
                 let (block, within) = (group / (tile_columns / GROUP), group % (tile_columns / GROUP));
@@ -104,7 +107,8 @@ impl PlaneFormat {
                 let mut of_parts = [[0.0; 3]; 2];
                 for (part, into) in of_parts.iter_mut().enumerate().take(parts) {
                     let (scale, offset) = (coded.scales[part], coded.offsets[part]);
-                    let [zero, scale] = self.zero(scale, offset, &mut numbers[part * self.group..][..self.group]);
+                    let [zero, scale] =
+                        self.zero(scale, offset, &mut numbers[part * self.group..][..self.group]);
                     *into = [zero, offset, scale];
                 }
                 let into = codes.next().expect("the planes have the matrix's groups");

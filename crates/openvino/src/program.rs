@@ -1,6 +1,7 @@
 //! Runs steps: one or more calls of a compiled model.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use girih_graph::backend::{Sequence, Step, Watch, step_count};
@@ -125,7 +126,9 @@ impl StepRun<'_> {
             self.call(model, inputs)?;
             for named in &model.lowered.results {
                 match named.meaning {
-                    Meaning::Output => model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?,
+                    Meaning::Output => {
+                        model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?
+                    }
                     Meaning::Watched(id) => {
                         let value = self.graph.value(id);
                         let count = step_count(step.sequences, value.outermost) * value.shape.stride();
@@ -178,16 +181,17 @@ impl StepRun<'_> {
         let [lanes, rows] = inputs.extents();
         let mut table = |index: usize, part: usize| -> Result<Brought> {
             let rotation = &lowered.rotations[index];
-            if !tables.contains_key(&index) {
-                tables.insert(index, inputs.tables(rotation)?);
-            }
-            let numbers = std::mem::take(&mut tables.get_mut(&index).expect("it was just made")[part]);
-            Ok(Brought::Numbers(numbers, vec![lanes, 1, rows, rotation.rotated]))
+            let both = match tables.entry(index) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(inputs.tables(rotation)?),
+            };
+            Ok(Brought::Numbers(std::mem::take(&mut both[part]), vec![lanes, 1, rows, rotation.rotated]))
         };
         Ok(match source {
             Source::Input(id) => {
                 let value = self.graph.value(id);
-                let shape = [lanes, rows].into_iter().chain(value.shape.extents()[1..].iter().copied()).collect();
+                let shape =
+                    [lanes, rows].into_iter().chain(value.shape.extents()[1..].iter().copied()).collect();
                 match value.dtype {
                     girih_tensor::DType::I32 => Brought::Ids(inputs.ids(id)?, shape),
                     _ => Brought::Numbers(inputs.rows(id)?, shape),
@@ -232,7 +236,8 @@ impl CallInputs<'_> {
         let width = value.shape.stride();
         let mut from = 0;
         for (first, count) in self.rows_of_step(value.outermost) {
-            into[first * width..(first + count) * width].copy_from_slice(&numbers[from..from + count * width]);
+            into[first * width..(first + count) * width]
+                .copy_from_slice(&numbers[from..from + count * width]);
             from += count * width;
         }
     }

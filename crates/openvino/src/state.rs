@@ -67,7 +67,8 @@ pub(crate) fn window_blocks(kind: StateKind, position: usize) -> usize {
             // Of earlier positions, a row sees one less than the length; they may begin within a block.
             grown.min((length.saturating_sub(1) as usize).div_ceil(BLOCK_POSITIONS) + 1)
         }
-        StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual } | StateKind::Carried => grown,
+        StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual }
+        | StateKind::Carried => grown,
     }
 }
 
@@ -260,7 +261,14 @@ impl Window {
     }
 
     /// Copies the blocks that a lane reads and the window does not hold.
-    fn refresh(&mut self, name: &str, group: GroupId, call: WindowCall<'_>, lane: usize, blocks: &PositionMajor) -> Result<()> {
+    fn refresh(
+        &mut self,
+        name: &str,
+        group: GroupId,
+        call: WindowCall<'_>,
+        lane: usize,
+        blocks: &PositionMajor,
+    ) -> Result<()> {
         let sequence = call.lanes[lane];
         let (end, kind) = (sequence.position as usize, call.kind(group));
         for at in 0..self.shape.blocks {

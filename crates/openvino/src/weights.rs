@@ -124,8 +124,9 @@ impl WeightLayout {
     /// Room for the planes of a matrix.
     fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUse) -> BlockPlanes {
         let (rows, groups, has_zeros) = (shape.rows(), format.groups(shape), format.zeros == ZeroKind::Each);
-        let of_groups =
-            |layout: &mut WeightLayout| layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape));
+        let of_groups = |layout: &mut WeightLayout| {
+            layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape))
+        };
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
@@ -195,7 +196,9 @@ impl OpenVinoWeights {
                 Some(StoredWeight::Blocks(planes)) => planes.read(value, source, bytes.bytes_mut())?,
                 None => {
                     let (name, dtype) = (&value.name, value.dtype);
-                    return Err(Error::new(format!("the weight '{name}' in {dtype} was not refused; this is a bug in girih")));
+                    return Err(Error::new(format!(
+                        "the weight '{name}' in {dtype} was not refused; this is a bug in girih"
+                    )));
                 }
             }
         }

@@ -37,8 +37,14 @@ pub enum GeluForm {
 
 impl Roundoff {
     /// Everything in single precision.
-    pub const SINGLE: Roundoff =
-        Roundoff { unit: U, stored: 0.0, operands: DType::F32, least: 0.0, gelu: GeluForm::Sigmoid, erf: 0.0 };
+    pub const SINGLE: Roundoff = Roundoff {
+        unit: U,
+        stored: 0.0,
+        operands: DType::F32,
+        least: 0.0,
+        gelu: GeluForm::Sigmoid,
+        erf: 0.0,
+    };
 
     /// The relative error of `n` successive roundings: `n·u / (1 − n·u)` (Higham, *Accuracy and Stability of
     /// Numerical Algorithms*, §3.1). In any order, a sum of `n` rounded terms has this error of the sum of their

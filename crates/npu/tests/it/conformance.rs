@@ -2,8 +2,8 @@
 //! run on the host, and the report counts them by reason.
 
 use girih_graph::description::AnyBackend;
-use girih_graph::testing::{EqualBytes, 
-    Case, GeluForm, Open, Report, Roundoff, TestedBackend, U, check, check_cases, draw,
+use girih_graph::testing::{
+    Case, EqualBytes, GeluForm, Open, Report, Roundoff, TestedBackend, U, check, check_cases, draw,
 };
 use girih_graph::{Act, OpName};
 use girih_npu::pass::{AttentionPlacement, Policy};
@@ -73,7 +73,12 @@ fn open(lengths: &[u32], contexts: &[u32]) -> Box<dyn AnyBackend> {
 fn report(cases: impl Fn(TestedBackend<'_>) -> Report) -> Report {
     let ways: [Open<'_>; 2] = [&|| open(&[], &[]), &|| open(&[16], &[128])];
     let own = TestedBackend::new("npu:toy", &ways, Some(BF16));
-    let report = cases(TestedBackend { equal_bytes: EqualBytes::SeveralRows, host_cases: 2, refusals: &[NO_SPANS], ..own });
+    let report = cases(TestedBackend {
+        equal_bytes: EqualBytes::SeveralRows,
+        host_cases: 2,
+        refusals: &[NO_SPANS],
+        ..own
+    });
     println!("{report}");
     report
 }

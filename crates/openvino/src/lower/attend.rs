@@ -106,7 +106,12 @@ impl Lowering<'_> {
         self.layer(layer("Concat", 1), "axis=\"2\"", &vec![mask; times])
     }
 
-    pub(super) fn attend(&mut self, rule: ScoreRule, [q, keys, values]: [ValueId; 3], y: ValueId) -> Result<()> {
+    pub(super) fn attend(
+        &mut self,
+        rule: ScoreRule,
+        [q, keys, values]: [ValueId; 3],
+        y: ValueId,
+    ) -> Result<()> {
         let (heads, groups) = (self.inner(q)[0], self.inner(keys)[0]);
         let shared = heads / groups;
         let group = match self.graph.value(keys).role {
@@ -151,7 +156,8 @@ impl Lowering<'_> {
         rule: ScoreRule,
         [heads, groups]: [usize; 2],
     ) -> Result<Port> {
-        let scores = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
+        let scores =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
         let mut scores = self.scaled(scores, rule.scale);
         if let Some(cap) = rule.softcap {
             scores = self.capped(scores, cap);

@@ -39,7 +39,8 @@ impl Lowering<'_> {
     pub(super) fn linear_heads(&mut self, x: ValueId, weight: ValueId, y: ValueId) -> Result<()> {
         let heads = self.heads(x)?;
         let weight = self.matrices(weight)?;
-        let port = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[heads, weight]);
+        let port =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[heads, weight]);
         self.set_heads(y, port);
         Ok(())
     }

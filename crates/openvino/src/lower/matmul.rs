@@ -9,11 +9,18 @@ use crate::planes::ZeroKind;
 use crate::weights::{BlockPlanes, StoredWeight};
 
 impl Lowering<'_> {
-    pub(super) fn linear(&mut self, x: ValueId, weight: ValueId, bias: Option<ValueId>, y: ValueId) -> Result<()> {
+    pub(super) fn linear(
+        &mut self,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+        y: ValueId,
+    ) -> Result<()> {
         let outputs = self.graph.value(weight).shape.rows();
         let x = self.rows(x)?;
         let weight = self.matrix(weight)?;
-        let mut port = self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[x, weight]);
+        let mut port =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[x, weight]);
         if let Some(bias) = bias {
             let bias = self.vector(bias, &[outputs])?;
             port = self.binary("Add", port, bias);
@@ -42,7 +49,8 @@ impl Lowering<'_> {
         let port = self.matrix(id)?;
         match self.stored(id)? {
             StoredWeight::Blocks(_) => {
-                let shape: Vec<i64> = self.graph.value(id).shape.extents().iter().map(|extent| *extent as i64).collect();
+                let shape: Vec<i64> =
+                    self.graph.value(id).shape.extents().iter().map(|extent| *extent as i64).collect();
                 Ok(self.shaped(port, &shape))
             }
             StoredWeight::Numbers(_) | StoredWeight::OnHost => Ok(port),
@@ -75,7 +83,9 @@ impl Lowering<'_> {
                 let shape = if elements == columns { vec![columns] } else { inner.to_vec() };
                 Ok(self.model.plane(&Plane { shape, ..plane }))
             }
-            StoredWeight::Numbers(_) | StoredWeight::Blocks(_) | StoredWeight::OnHost => Err(self.misplaced(id)),
+            StoredWeight::Numbers(_) | StoredWeight::Blocks(_) | StoredWeight::OnHost => {
+                Err(self.misplaced(id))
+            }
         }
     }
 

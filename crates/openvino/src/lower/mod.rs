@@ -14,7 +14,7 @@ mod rows;
 
 use std::collections::{HashMap, HashSet};
 
-use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId, Xielu};
+use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId};
 use girih_tensor::{Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
@@ -133,7 +133,12 @@ struct Lowering<'a> {
 ///
 /// # Errors
 /// When the graph has what the backend refuses.
-pub(crate) fn lower(graph: &Graph, layout: &WeightLayout, constants: &mut Constants, watched: &HashSet<ValueId>) -> Result<LoweredModel> {
+pub(crate) fn lower(
+    graph: &Graph,
+    layout: &WeightLayout,
+    constants: &mut Constants,
+    watched: &HashSet<ValueId>,
+) -> Result<LoweredModel> {
     let mut lowering = Lowering {
         graph,
         layout,
@@ -163,7 +168,9 @@ impl Lowering<'_> {
         match call {
             AppliedOp::Embed { ids, table } => self.embed(ids, table, y),
             AppliedOp::Norm { epsilon, x, weight } => self.norm(epsilon, x, weight, y),
-            AppliedOp::LayerNorm { epsilon, x, weight, bias } => self.layer_norm(epsilon, x, [weight, bias], y),
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                self.layer_norm(epsilon, x, [weight, bias], y)
+            }
             AppliedOp::Linear { x, weight, bias } => self.linear(x, weight, bias, y),
             AppliedOp::Reshape { x } => self.reshape(x, y),
             AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
@@ -177,12 +184,11 @@ impl Lowering<'_> {
             AppliedOp::Sparsify { deviations, x } => self.sparsify(deviations, x, y),
             AppliedOp::LinearHeads { x, weight } => self.linear_heads(x, weight, y),
             AppliedOp::Concat { a, b } => self.concat(a, b, y),
-            AppliedOp::Temper { beta, every, offset, x } => self.temper(Temperature { beta, every, offset }, x, y),
+            AppliedOp::Temper { beta, every, offset, x } => {
+                self.temper(Temperature { beta, every, offset }, x, y)
+            }
             AppliedOp::GateHeads { act, gate, x } => self.gate_heads(act, gate, x, y),
             AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
-            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
-                self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
-            }
             AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
             AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
@@ -200,7 +206,8 @@ impl Lowering<'_> {
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::ShortConv { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. } => {
+            | AppliedOp::DeltaRule { .. }
+            | AppliedOp::Xielu { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }
@@ -216,7 +223,9 @@ impl Lowering<'_> {
         for (id, port) in written {
             self.named_result(Meaning::Written(id), port);
         }
-        let made = |id: &ValueId| self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some();
+        let made = |id: &ValueId| {
+            self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some()
+        };
         let mut watched: Vec<ValueId> = watched.iter().copied().filter(made).collect();
         watched.sort_unstable();
         watched.into_iter().try_for_each(|id| self.result(Meaning::Watched(id), id))
@@ -287,10 +296,14 @@ impl Lowering<'_> {
     fn input(&mut self, id: ValueId) -> Result<Port> {
         let value = self.graph.value(id);
         if value.role != Role::Input || value.outermost != Extent::Rows {
-            return Err(Error::new(format!("'{}' is read before it is computed; this is a bug in girih", value.name)));
+            return Err(Error::new(format!(
+                "'{}' is read before it is computed; this is a bug in girih",
+                value.name
+            )));
         }
         let precision = if value.dtype == girih_tensor::DType::I32 { Precision::I32 } else { Precision::F32 };
-        let shape: Vec<Option<usize>> = [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
+        let shape: Vec<Option<usize>> =
+            [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
         Ok(self.parameter(Source::Input(id), precision, &shape))
     }
 

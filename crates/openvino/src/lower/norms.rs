@@ -8,7 +8,13 @@ use crate::ir::{Port, layer};
 
 impl Lowering<'_> {
     /// The layers that OpenVINO fuses to one norm.
-    pub(super) fn norm(&mut self, epsilon: f32, x: ValueId, weight: Option<ValueId>, y: ValueId) -> Result<()> {
+    pub(super) fn norm(
+        &mut self,
+        epsilon: f32,
+        x: ValueId,
+        weight: Option<ValueId>,
+        y: ValueId,
+    ) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
         let two = self.model.float(2.0);
@@ -25,7 +31,13 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn layer_norm(&mut self, epsilon: f32, x: ValueId, [weight, bias]: [Option<ValueId>; 2], y: ValueId) -> Result<()> {
+    pub(super) fn layer_norm(
+        &mut self,
+        epsilon: f32,
+        x: ValueId,
+        [weight, bias]: [Option<ValueId>; 2],
+        y: ValueId,
+    ) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
         let last = self.model.integers(&[-1]);

@@ -41,7 +41,8 @@ impl Lowering<'_> {
             self.rotations.len() - 1
         });
         let shape = [None, Some(1), None, Some(rotation.rotated)];
-        [Source::Cosines(index), Source::Sines(index)].map(|source| self.parameter(source, Precision::F32, &shape))
+        [Source::Cosines(index), Source::Sines(index)]
+            .map(|source| self.parameter(source, Precision::F32, &shape))
     }
 
     /// `x · cosines + partners(x) · sines`. Halves are written as OpenVINO fuses them: with a split along axis 3 and a

@@ -53,7 +53,12 @@ impl Lowering<'_> {
         let width = self.inner(given)[0];
         let rows = self.parameter(Source::Given(given), Precision::F32, &[None, None, Some(width)]);
         let is_given = self.parameter(Source::IsGiven(given), Precision::I32, &[None, None, Some(1)]);
-        let condition = self.model.layer(layer("Convert", 1), "destination_type=\"boolean\"", &[is_given], Precision::Boolean);
+        let condition = self.model.layer(
+            layer("Convert", 1),
+            "destination_type=\"boolean\"",
+            &[is_given],
+            Precision::Boolean,
+        );
         let port = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[condition, rows, x]);
         self.set_rows(y, port);
         Ok(())
@@ -61,7 +66,8 @@ impl Lowering<'_> {
 
     pub(super) fn reshape(&mut self, x: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
-        let shape: Vec<i64> = [0, 0].into_iter().chain(self.inner(y).into_iter().map(|extent| extent as i64)).collect();
+        let shape: Vec<i64> =
+            [0, 0].into_iter().chain(self.inner(y).into_iter().map(|extent| extent as i64)).collect();
         let port = self.shaped(x, &shape);
         self.set_rows(y, port);
         Ok(())
@@ -71,7 +77,8 @@ impl Lowering<'_> {
     pub(super) fn gather(&mut self, x: ValueId, y: ValueId) -> Result<()> {
         let inner = self.inner(x);
         let x = self.rows(x)?;
-        let shape: Vec<i64> = [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
+        let shape: Vec<i64> =
+            [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
         let list = self.shaped(x, &shape);
         let taken = self.parameter(Source::Taken, Precision::I32, &[None]);
         let axis = self.model.integer(1);
