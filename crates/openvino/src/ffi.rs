@@ -273,13 +273,14 @@ impl Core {
         // SAFETY: the core is open, and the function fills the list.
         let status = unsafe { (self.functions().ov_core_get_available_devices)(self.core, &raw mut list) };
         self.functions().check(status, "list its devices")?;
-        let name = |index: usize| {
-            // SAFETY: the list has `count` names, and `index` is below.
-            let name = unsafe { *list.names.add(index) };
-            // SAFETY: each is a text.
-            unsafe { text(name) }
+        let texts: &[*mut c_char] = if list.count == 0 {
+            &[]
+        } else {
+            // SAFETY: the list has `count` names.
+            unsafe { std::slice::from_raw_parts(list.names, list.count) }
         };
-        let names = (0..list.count).map(name).collect();
+        // SAFETY: each name is a text.
+        let names = texts.iter().map(|name| unsafe { text(*name) }).collect();
         // SAFETY: the list is as the library filled it.
         unsafe { (self.functions().ov_available_devices_free)(&raw mut list) };
         Ok(names)

@@ -1,6 +1,7 @@
 //! Runs steps: one or more calls of a compiled model.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use girih_graph::backend::{Sequence, Step, Watch, step_count};
@@ -180,11 +181,11 @@ impl StepRun<'_> {
         let [lanes, rows] = inputs.extents();
         let mut table = |index: usize, part: usize| -> Result<Brought> {
             let rotation = &lowered.rotations[index];
-            if !tables.contains_key(&index) {
-                tables.insert(index, inputs.tables(rotation)?);
-            }
-            let numbers = std::mem::take(&mut tables.get_mut(&index).expect("it was just made")[part]);
-            Ok(Brought::Numbers(numbers, vec![lanes, 1, rows, rotation.rotated]))
+            let both = match tables.entry(index) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(inputs.tables(rotation)?),
+            };
+            Ok(Brought::Numbers(std::mem::take(&mut both[part]), vec![lanes, 1, rows, rotation.rotated]))
         };
         Ok(match source {
             Source::Input(id) => {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use girih::tools::FreeMemory;
 use girih::{
-    BUILT_IN, BUILT_IN_PROMPT, BackendChoice, BackendDevice, BackendInfo, Conversation, Model, Request, RunOptions,
-    Sampling,
+    BUILT_IN, BUILT_IN_PROMPT, BackendChoice, BackendDevice, BackendInfo, Conversation, Model, Request,
+    RunOptions, Sampling,
 };
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};

@@ -14,9 +14,7 @@ mod rows;
 
 use std::collections::{HashMap, HashSet};
 
-use girih_graph::{
-    AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId, Xielu,
-};
+use girih_graph::{AppliedOp, Extent, Graph, GroupId, Node, Pairing, Role, Span, Temperature, ValueId};
 use girih_tensor::{Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
@@ -191,9 +189,6 @@ impl Lowering<'_> {
             }
             AppliedOp::GateHeads { act, gate, x } => self.gate_heads(act, gate, x, y),
             AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
-            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
-                self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
-            }
             AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
             AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
@@ -211,7 +206,8 @@ impl Lowering<'_> {
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::ShortConv { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. } => {
+            | AppliedOp::DeltaRule { .. }
+            | AppliedOp::Xielu { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }
