@@ -3,3 +3,4 @@
 mod conformance;
 mod formats;
 mod opened;
+mod refusals;
