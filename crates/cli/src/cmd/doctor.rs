@@ -39,7 +39,7 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The backend on which the built-in model is tried.
+    // The built-in model runs on it.
     #[command(flatten)]
     backend: BackendArgs,
 }
