@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::ffi::{CompiledModel, ConstantBytes, Core};
+use crate::ffi::{CompiledModel, ConstantBytes, OpenVinoCore};
 
 /// An open device.
 #[derive(Debug)]
 pub(crate) struct OpenVinoDevice {
-    core: Arc<Core>,
+    core: Arc<OpenVinoCore>,
     /// The name that OpenVINO gives it, such as `CPU` or `GPU.0`.
     pub name: String,
     /// The name of the product.
@@ -22,7 +22,11 @@ impl OpenVinoDevice {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn open(core: Core, name: &str, properties: Vec<(String, String)>) -> Result<Arc<OpenVinoDevice>> {
+    pub fn open(
+        core: OpenVinoCore,
+        name: &str,
+        properties: Vec<(String, String)>,
+    ) -> Result<Arc<OpenVinoDevice>> {
         let known = core.devices()?;
         if !known.iter().any(|device| device == name) {
             let known = known.join(", ");
@@ -48,7 +52,7 @@ impl OpenVinoDevice {
 }
 
 /// The name of a device's product, or that of the device.
-pub(crate) fn product(core: &Core, device: &str) -> String {
+pub(crate) fn product(core: &OpenVinoCore, device: &str) -> String {
     core.property(device, "FULL_DEVICE_NAME")
         .map_or_else(|_| device.to_owned(), |name| name.trim().to_owned())
 }

@@ -36,22 +36,22 @@ pub(crate) struct BlockPlanes {
 
 /// The places of all weights of a graph, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WeightLayout {
+pub(crate) struct PlaneLayout {
     places: HashMap<String, StoredWeight>,
     bytes: usize,
 }
 
 /// How the nodes of a graph use a weight.
 #[derive(Clone, Copy, Debug, Default)]
-struct WeightUse {
+struct WeightUses {
     as_matrix: bool,
     as_table: bool,
     as_vector: bool,
     on_host: bool,
 }
 
-fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
-    let mut found = WeightUse::default();
+fn use_of(graph: &Graph, id: ValueId) -> WeightUses {
+    let mut found = WeightUses::default();
     for node in &graph.nodes {
         let operands = node.inputs.iter().zip(node.op.spec().operands);
         for (_, kind) in operands.filter(|(operand, _)| **operand == id) {
@@ -79,8 +79,15 @@ pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     if usize::from(is_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
-    let is_known = matrix_precision(dtype).is_some() || PlaneFormat::of(dtype).is_some();
-    (is_matrix && !is_known).then(|| format!("matrices in {dtype} are not supported"))
+    if !is_matrix {
+        return None;
+    }
+    if matrix_precision(dtype).is_none() && PlaneFormat::of(dtype).is_none() {
+        return Some(format!("matrices in {dtype} are not supported"));
+    }
+    let (columns, of_block) = (graph.value(id).shape.columns(), dtype.tile().1);
+    (!columns.is_multiple_of(of_block))
+        .then(|| format!("its rows of {columns} numbers are no whole blocks of {of_block} in {dtype}"))
 }
 
 /// The precision of a matrix in the buffer.
@@ -93,10 +100,10 @@ fn matrix_precision(dtype: DType) -> Option<Precision> {
     }
 }
 
-impl WeightLayout {
+impl PlaneLayout {
     /// The places of a graph's weights. A weight that the backend refuses has none.
-    pub fn of(graph: &Graph) -> WeightLayout {
-        let mut layout = WeightLayout::default();
+    pub fn of(graph: &Graph) -> PlaneLayout {
+        let mut layout = PlaneLayout::default();
         for (id, value) in graph.weights() {
             let found = use_of(graph, id);
             let place = if found.on_host {
@@ -122,9 +129,9 @@ impl WeightLayout {
     }
 
     /// Room for the planes of a matrix.
-    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUse) -> BlockPlanes {
+    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUses) -> BlockPlanes {
         let (rows, groups, has_zeros) = (shape.rows(), format.groups(shape), format.zeros == ZeroKind::Each);
-        let of_groups = |layout: &mut WeightLayout| {
+        let of_groups = |layout: &mut PlaneLayout| {
             layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape))
         };
         BlockPlanes {
@@ -158,7 +165,7 @@ impl WeightLayout {
 #[derive(Debug)]
 pub struct OpenVinoWeights {
     pub(crate) device: Arc<OpenVinoDevice>,
-    pub(crate) layout: WeightLayout,
+    pub(crate) layout: PlaneLayout,
     pub(crate) constants: Constants,
     pub(crate) bytes: Arc<ConstantBytes>,
     on_host: HashMap<String, Vec<f32>>,
@@ -172,7 +179,7 @@ impl OpenVinoWeights {
     pub(crate) fn load(
         device: &Arc<OpenVinoDevice>,
         graph: &Graph,
-        layout: WeightLayout,
+        layout: PlaneLayout,
         constants: Constants,
         source: &dyn WeightSource,
     ) -> Result<OpenVinoWeights> {

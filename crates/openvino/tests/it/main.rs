@@ -1,4 +1,5 @@
 //! The backend on the processor of this machine, if OpenVINO is installed.
 
 mod conformance;
+mod libraries;
 mod opened;
