@@ -1,5 +1,4 @@
 //! The backend on the processor of this machine, if OpenVINO is installed.
 
 mod conformance;
-mod libraries;
 mod opened;
