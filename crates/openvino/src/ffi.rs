@@ -180,13 +180,7 @@ impl OpenVino {
             ))
         })?;
         let version = version_of(&library, &shown)?;
-        if release(&version).is_none_or(|found| found < OLDEST) {
-            let [year, number] = OLDEST;
-            return Err(refused(format!(
-                "{shown} is OpenVINO {version}; girih needs {year}.{number} or newer: run `pip install -U openvino`"
-            )));
-        }
-        let version = version.split('-').next().unwrap_or_default().to_owned();
+        let version = known_version(&version).map_err(|clause| refused(format!("{shown} is {clause}")))?;
         Ok(OpenVino { functions: Arc::new(Functions::find(library, &shown)?), version })
     }
 }
@@ -212,10 +206,17 @@ fn version_of(library: &Library, path: &str) -> Result<String> {
     Ok(build)
 }
 
-/// The year and the release of a version.
-fn release(version: &str) -> Option<[u32; 2]> {
-    let mut numbers = version.split(['.', '-']).map(str::parse);
-    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+/// The first part of a version that the backend knows. The error is a clause.
+fn known_version(build: &str) -> std::result::Result<String, String> {
+    let mut numbers = build.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let release = [numbers.next(), numbers.next()];
+    if let [Some(year), Some(number)] = release
+        && [year, number] >= OLDEST
+    {
+        return Ok(build.split('-').next().unwrap_or_default().to_owned());
+    }
+    let [year, number] = OLDEST;
+    Err(format!("OpenVINO {build}; girih needs {year}.{number} or newer: run `pip install -U openvino`"))
 }
 
 /// What compiles and runs: the devices of an OpenVINO.
@@ -576,5 +577,23 @@ impl CompiledModel {
         // SAFETY: a tensor of the host has `count` floats at this address, and nothing runs while they are lent.
         let numbers = unsafe { std::slice::from_raw_parts(data.cast::<f32>(), count) };
         Ok(lend(numbers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_version;
+
+    #[test]
+    fn versions_before_the_first_with_these_functions_are_refused() {
+        for build in ["2026.4.1-22982-e213a147257-releases/2026/4", "2026.10.0-1", "2027.0", "2027.1.0-x"] {
+            let version = known_version(build).unwrap();
+            assert!(build.starts_with(&version) && !version.contains('-'), "{version}");
+        }
+        for build in ["2026.3.0-1-releases/2026/3", "2025.9.9", "2026", "4.2026", "", "custom-2026.4"] {
+            let want =
+                format!("OpenVINO {build}; girih needs 2026.4 or newer: run `pip install -U openvino`");
+            assert_eq!(known_version(build), Err(want));
+        }
     }
 }

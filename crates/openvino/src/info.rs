@@ -8,7 +8,7 @@ use girih_graph::description::{
 use girih_tensor::Result;
 
 use crate::backend::OpenVinoBackend;
-use crate::device::{OpenVinoDevice, product};
+use crate::device::{OpenVinoDevice, missing, product, settings as told};
 use crate::ffi::OpenVinoCore;
 use crate::library;
 
@@ -45,22 +45,28 @@ fn core(settings: &BackendSettings) -> Result<OpenVinoCore> {
     OpenVinoCore::new(library::open(settings.get(LIBRARY))?)
 }
 
-/// The devices of the library; the processor is meant without a name, too.
+/// The devices of the library; the processor is meant without a name, too. A device that is named and not there is an error
+/// with OpenVINO's reason.
 fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     let core = core(settings)?;
     let device = |name: Option<String>, device: &str| BackendDevice {
         name,
         about: product(&core, device),
-        settings: vec![("openvino", core.version().to_owned())],
+        settings: told(&core, device),
     };
     let names = core.devices()?;
+    if let Some(wanted) = settings.device.as_deref().filter(|wanted| !names.iter().any(|name| name == wanted))
+    {
+        return Err(missing(&core, wanted, &names));
+    }
     let default = names.iter().filter(|name| *name == DEFAULT_DEVICE).map(|name| device(None, name));
     Ok(default.chain(names.iter().map(|name| device(Some(name.clone()), name))).collect())
 }
 
 fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let name = settings.device.as_deref().unwrap_or(DEFAULT_DEVICE);
-    let threads = settings.threads.map(|threads| ("INFERENCE_NUM_THREADS", threads.to_string()));
+    let threads = settings.threads.filter(|_| name == DEFAULT_DEVICE);
+    let threads = threads.map(|threads| ("INFERENCE_NUM_THREADS", threads.to_string()));
     let fixed = [
         // Without it, a processor with bf16 computes in bf16.
         ("INFERENCE_PRECISION_HINT", "f32"),

@@ -198,6 +198,11 @@ impl<'a> ModelWriter<'a> {
         self.constant(Precision::I64, &[], number.to_le_bytes().to_vec())
     }
 
+    /// One number of four bits, without a sign.
+    pub fn four_bits(&mut self, number: u8) -> Port {
+        self.constant(Precision::U4, &[1], vec![number])
+    }
+
     fn constant(&mut self, precision: Precision, shape: &[usize], bytes: Vec<u8>) -> Port {
         let count = bytes.len();
         let offset = self.constants.place(bytes);

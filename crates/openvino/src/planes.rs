@@ -1,13 +1,19 @@
 //! Matrices in block formats as OpenVINO reads them: planes of codes, zero points and scales.
 //!
 //! ```text
-//! codes   [rows, groups, group]   four bits, the even column low, or bytes
-//! zeros   [rows, groups, 1]       f32; in many formats one number for all
-//! offsets [rows, groups, 1]       f32, in formats with zero points of groups
-//! scales  [rows, groups, 1]       f32
+//! codes   [rows, groups, group]   four bits, the even column low, or signed or unsigned bytes
+//! zeros   [rows, groups, 1]       f32, of matrices in formats with an offset; else nothing, or 8 for all codes
+//! offsets [rows, groups, 1]       f32, of tables in formats with an offset
+//! scales  [rows, groups, 1]       f16 if the file's are, else f32
 //! value = (code − zero) · scale          matrices of products
-//! value = code · scale + offset          tables, whose rows have the numbers of the format to the bit
+//! value = code · scale + offset          tables
 //! ```
+//! Values are those of the file to the bit, but for matrices in formats with an offset. There it becomes a zero point
+//! `−offset / scale`, so that a value has three roundings of single precision, each of at most 2⁻²⁴ of the larger of the
+//! offset and the product.
+
+use std::num::NonZero;
+use std::thread;
 
 use girih_tensor::{CodeKind, DType, Shape, coded_group};
 
@@ -22,51 +28,76 @@ const TWICE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8
 /// The levels of IQ4_NL, in order of their codes (`kvalues_iq4nl` of ggml).
 const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
+/// The smallest number of codes for which another thread is worth its start: some tenths of a millisecond.
+const CODES_PER_THREAD: usize = 1 << 18;
+
 /// What is taken from codes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZeroKind {
     /// Nothing.
     None,
-    /// One number.
-    Same(f32),
+    /// 8, from codes of four bits.
+    Eight,
     /// A number of each group.
     Each,
 }
 
 /// The planes of a format.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaneFormat {
     dtype: DType,
     kind: CodeKind,
     pub codes: Precision,
     pub zeros: ZeroKind,
+    pub scales: Precision,
     /// Columns that share a scale.
     pub group: usize,
+}
+
+/// The planes of some rows of a matrix, to be filled.
+struct PlaneRows<'a> {
+    first: usize,
+    rows: usize,
+    /// Codes, zero points, offsets and scales; those that the matrix does not have are empty.
+    planes: [&'a mut [u8]; 4],
 }
 
 impl PlaneFormat {
     /// The planes of a block format; `None` if it is none.
     pub fn of(dtype: DType) -> Option<PlaneFormat> {
-        let (kind, zeros, group) = match dtype {
-            DType::Q4_0 => (CodeKind::FourLess8, ZeroKind::Same(8.0), 32),
-            DType::Q4_1 | DType::Q4_K | DType::Q4NX => (CodeKind::Four, ZeroKind::Each, 32),
-            DType::Q5_0 | DType::Q8_0 => (CodeKind::Byte, ZeroKind::Same(128.0), 32),
-            DType::Q5_1 | DType::Q5_K => (CodeKind::Byte, ZeroKind::Each, 32),
-            DType::Q2_K => (CodeKind::Four, ZeroKind::Each, 16),
-            DType::Q3_K => (CodeKind::FourLess8, ZeroKind::Same(8.0), 16),
-            DType::Q6_K => (CodeKind::Byte, ZeroKind::Same(128.0), 16),
-            DType::IQ4_NL | DType::IQ4_XS => (CodeKind::Iq4, ZeroKind::None, 32),
-            DType::MXFP4 => (CodeKind::E2m1, ZeroKind::None, 32),
+        let half = Precision::F16;
+        let (kind, zeros, scales, group) = match dtype {
+            DType::Q4_0 => (CodeKind::FourLess8, ZeroKind::Eight, half, 32),
+            DType::Q4_1 | DType::Q4_K | DType::Q4NX => (CodeKind::Four, ZeroKind::Each, Precision::F32, 32),
+            DType::Q5_0 | DType::Q8_0 => (CodeKind::Byte, ZeroKind::None, half, 32),
+            DType::Q5_1 | DType::Q5_K => (CodeKind::Byte, ZeroKind::Each, Precision::F32, 32),
+            DType::Q2_K => (CodeKind::Four, ZeroKind::Each, Precision::F32, 16),
+            DType::Q3_K => (CodeKind::FourLess8, ZeroKind::Eight, Precision::F32, 16),
+            DType::Q6_K => (CodeKind::Byte, ZeroKind::None, Precision::F32, 16),
+            DType::IQ4_NL => (CodeKind::Iq4, ZeroKind::None, half, 32),
+            DType::IQ4_XS => (CodeKind::Iq4, ZeroKind::None, Precision::F32, 32),
+            DType::MXFP4 => (CodeKind::E2m1, ZeroKind::None, Precision::F32, 32),
             DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => {
                 return None;
             }
         };
-        let codes = match kind {
-            CodeKind::Four | CodeKind::FourLess8 => Precision::U4,
-            CodeKind::Iq4 | CodeKind::E2m1 => Precision::I8,
-            CodeKind::Byte | CodeKind::F32 | CodeKind::F16 | CodeKind::BF16 => Precision::U8,
+        let codes = match (kind, zeros) {
+            (CodeKind::Four | CodeKind::FourLess8, _) => Precision::U4,
+            (CodeKind::Byte, ZeroKind::Each) => Precision::U8,
+            _ => Precision::I8,
         };
-        Some(PlaneFormat { dtype, kind, codes, zeros, group })
+        Some(PlaneFormat { dtype, kind, codes, zeros, scales, group })
+    }
+
+    /// Why a matrix of this shape has no planes; a clause.
+    pub fn objection(&self, shape: Shape) -> Option<String> {
+        let columns = shape.columns();
+        (!columns.is_multiple_of(GROUP)).then(|| {
+            let dtype = self.dtype;
+            format!(
+                "its rows of {columns} values in {dtype} are no whole groups of {GROUP}; use another format"
+            )
+        })
     }
 
     /// The groups of a row.
@@ -76,80 +107,127 @@ impl PlaneFormat {
 
     /// The bytes of the codes of a matrix.
     pub fn code_bytes(&self, shape: Shape) -> usize {
-        match self.codes {
-            Precision::U4 => shape.elements() / 2,
-            _ => shape.elements(),
+        shape.rows() * self.row_bytes(shape)[0]
+    }
+
+    /// The bytes of the zero points, or of the offsets, of a matrix.
+    pub fn offset_bytes(&self, shape: Shape) -> usize {
+        shape.rows().saturating_mul(self.row_bytes(shape)[1])
+    }
+
+    /// The bytes of the scales of a matrix.
+    pub fn scale_bytes(&self, shape: Shape) -> usize {
+        shape.rows().saturating_mul(self.row_bytes(shape)[2])
+    }
+
+    /// The bytes of codes, zero points or offsets, and scales of a row.
+    fn row_bytes(&self, shape: Shape) -> [usize; 3] {
+        let (columns, groups) = (shape.columns(), self.groups(shape));
+        let codes = if self.codes == Precision::U4 { columns / 2 } else { columns };
+        let zeros = if self.zeros == ZeroKind::Each { groups * size_of::<f32>() } else { 0 };
+        [codes, zeros, groups * if self.scales == Precision::F16 { 2 } else { 4 }]
+    }
+
+    /// Fills the planes from the bytes of a file, by a thread of each processor: codes, zero points, offsets and scales. Those
+    /// that a matrix does not have are empty.
+    pub fn fill(&self, shape: Shape, bytes: &[u8], planes: [&mut [u8]; 4]) {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        let useful = (shape.elements() / CODES_PER_THREAD).clamp(1, threads);
+        let rows = shape.rows().div_ceil(useful).max(1);
+        let [codes, offsets, scales] = self.row_bytes(shape).map(|bytes| (bytes * rows).max(1));
+        let [mut codes, mut zeros, mut offsets, mut scales] =
+            pair_up(planes, [codes, offsets, offsets, scales]).map(|(plane, each)| plane.chunks_mut(each));
+        thread::scope(|scope| {
+            for first in (0..shape.rows()).step_by(rows) {
+                let planes = [&mut codes, &mut zeros, &mut offsets, &mut scales]
+                    .map(|plane| plane.next().unwrap_or_default());
+                let part = PlaneRows { first, rows: rows.min(shape.rows() - first), planes };
+                scope.spawn(move || self.fill_rows(shape, bytes, part));
+            }
+        });
+    }
+
+    /// Fills the planes of some rows.
+    fn fill_rows(&self, shape: Shape, bytes: &[u8], part: PlaneRows<'_>) {
+        let (tile_rows, tile_columns) = self.dtype.tile();
+        let block_bytes = self.dtype.block_bytes();
+        let (blocks, groups) = (shape.columns().div_ceil(tile_columns), shape.columns() / GROUP);
+        let [codes, offsets, scales] = self.row_bytes(shape).map(|bytes| (bytes / groups.max(1)).max(1));
+        let mut planes = pair_up(part.planes, [codes, offsets, offsets, scales])
+            .map(|(plane, each)| plane.chunks_exact_mut(each));
+        for row in part.first..part.first + part.rows {
+            for group in 0..groups {
+                let (block, within) = (group / (tile_columns / GROUP), group % (tile_columns / GROUP));
+                let at = (row / tile_rows * blocks + block) * block_bytes;
+                let block = &bytes[at..at + block_bytes];
+                let planes = planes.each_mut().map(|plane| plane.next().unwrap_or_default());
+                self.fill_group(block, row % tile_rows, within, planes);
+            }
         }
     }
 
-    /// The bytes of one number for each group of a matrix.
-    pub fn group_bytes(&self, shape: Shape) -> usize {
-        (shape.rows() * self.groups(shape)).saturating_mul(size_of::<f32>())
-    }
-
-    /// Fills the planes from the bytes of a file: codes, zero points, offsets and scales. Those that a matrix does not have are
-    /// empty.
-    pub fn fill(&self, shape: Shape, bytes: &[u8], [codes, zeros, offsets, scales]: [&mut [u8]; 4]) {
-        let (tile_rows, tile_columns) = self.dtype.tile();
-        let (rows, columns, block_bytes) = (shape.rows(), shape.columns(), self.dtype.block_bytes());
-        let blocks = columns / tile_columns;
-        let code_bytes = self.code_bytes(shape) / (rows * columns / GROUP).max(1);
-        let parts = GROUP / self.group;
-        let mut codes = codes.chunks_exact_mut(code_bytes.max(1));
-        let mut numbers_of =
-            [zeros, offsets, scales].map(|plane| plane.chunks_exact_mut(size_of::<f32>() * parts));
-        for row in 0..rows {
-            for group in 0..columns / GROUP {
-                let (block, within) = (group / (tile_columns / GROUP), group % (tile_columns / GROUP));
-                let at = (row / tile_rows * blocks + block) * block_bytes;
-                let coded = coded_group(self.dtype, &bytes[at..at + block_bytes], row % tile_rows, within);
-                let mut numbers = self.numbers(coded.codes);
-                let mut of_parts = [[0.0; 3]; 2];
-                for (part, into) in of_parts.iter_mut().enumerate().take(parts) {
-                    let (scale, offset) = (coded.scales[part], coded.offsets[part]);
-                    let [zero, scale] =
-                        self.zero(scale, offset, &mut numbers[part * self.group..][..self.group]);
-                    *into = [zero, offset, scale];
-                }
-                let into = codes.next().expect("the planes have the matrix's groups");
-                self.store(&numbers, into);
-                for (index, plane) in numbers_of.iter_mut().enumerate() {
-                    let places = plane.next().into_iter().flat_map(|plane| plane.as_chunks_mut::<4>().0);
-                    places.zip(&of_parts).for_each(|(place, numbers)| *place = numbers[index].to_le_bytes());
-                }
+    /// Fills the planes of 32 columns of a row.
+    fn fill_group(
+        &self,
+        block: &[u8],
+        row: usize,
+        group: usize,
+        [codes, zeros, offsets, scales]: [&mut [u8]; 4],
+    ) {
+        let coded = coded_group(self.dtype, block, row, group);
+        let mut numbers = self.numbers(coded.codes);
+        if self.scales == Precision::F16 {
+            // The scale is stored as it is in the file, first of all.
+            scales.copy_from_slice(&block[..2]);
+        } else {
+            let [mut zeros, mut offsets] =
+                [zeros, offsets].map(|plane| plane.as_chunks_mut::<4>().0.iter_mut());
+            for (part, place) in scales.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let own = &mut numbers[part * self.group..][..self.group];
+                let (zero, scale) = self.zero_and_scale(coded.scales[part], coded.offsets[part], own);
+                *place = scale.to_le_bytes();
+                zeros.by_ref().take(1).for_each(|place| *place = zero.to_le_bytes());
+                offsets.by_ref().take(1).for_each(|place| *place = coded.offsets[part].to_le_bytes());
             }
+        }
+        if self.codes == Precision::U4 {
+            let pairs = numbers.as_chunks::<2>().0;
+            codes.iter_mut().zip(pairs).for_each(|(byte, [even, odd])| *byte = even | odd << 4);
+        } else {
+            codes.copy_from_slice(&numbers);
         }
     }
 
     /// Codes as the plane has them.
     fn numbers(&self, codes: [u8; GROUP]) -> [u8; GROUP] {
-        match (self.kind, self.zeros) {
-            (CodeKind::Iq4, _) => codes.map(|code| IQ4[usize::from(code & 15)] as u8),
-            (CodeKind::E2m1, _) => codes.map(|code| TWICE_E2M1[usize::from(code & 15)] as u8),
-            (CodeKind::Byte, ZeroKind::Same(_)) => codes.map(|code| code ^ 0x80),
+        match self.kind {
+            CodeKind::Iq4 => codes.map(|code| IQ4[usize::from(code & 15)] as u8),
+            CodeKind::E2m1 => codes.map(|code| TWICE_E2M1[usize::from(code & 15)] as u8),
             _ => codes,
         }
     }
 
-    /// The zero point and the scale of codes with an offset. Codes without a scale become 0, one from the zero point −1.
-    fn zero(&self, scale: f32, offset: f32, codes: &mut [u8]) -> [f32; 2] {
+    /// The zero point and the scale of codes with an offset. Codes whose products do not count beside the offset become 0,
+    /// one from the zero point −1.
+    fn zero_and_scale(&self, scale: f32, offset: f32, codes: &mut [u8]) -> (f32, f32) {
         if self.zeros != ZeroKind::Each {
-            return [0.0, scale];
+            return (0.0, scale);
         }
         let zero = -offset / scale;
-        if zero.is_finite() {
-            return [zero, scale];
+        // Devices flush subnormal numbers.
+        if zero.is_finite() && scale.is_normal() {
+            return (zero, scale);
         }
         codes.fill(0);
-        [-1.0, offset]
+        (-1.0, offset)
     }
+}
 
-    fn store(&self, numbers: &[u8; GROUP], into: &mut [u8]) {
-        if self.codes == Precision::U4 {
-            let pairs = numbers.as_chunks::<2>().0;
-            into.iter_mut().zip(pairs).for_each(|(byte, [even, odd])| *byte = even | odd << 4);
-        } else {
-            into.copy_from_slice(numbers);
-        }
-    }
+/// Planes with a number for each.
+fn pair_up<'a>(
+    planes: [&'a mut [u8]; 4],
+    [codes, zeros, offsets, scales]: [usize; 4],
+) -> [(&'a mut [u8], usize); 4] {
+    let [a, b, c, d] = planes;
+    [(a, codes), (b, zeros), (c, offsets), (d, scales)]
 }

@@ -79,15 +79,13 @@ pub(crate) fn weight_objection(graph: &Graph, id: ValueId) -> Option<String> {
     if usize::from(is_matrix) + usize::from(found.as_vector) + usize::from(found.on_host) > 1 {
         return Some("it is used as a matrix and as a vector".to_owned());
     }
-    if !is_matrix {
+    if !is_matrix || matrix_precision(dtype).is_some() {
         return None;
     }
-    if matrix_precision(dtype).is_none() && PlaneFormat::of(dtype).is_none() {
-        return Some(format!("matrices in {dtype} are not supported"));
+    match PlaneFormat::of(dtype) {
+        Some(format) => format.objection(graph.value(id).shape),
+        None => Some(format!("matrices in {dtype} are not supported")),
     }
-    let (columns, of_block) = (graph.value(id).shape.columns(), dtype.tile().1);
-    (!columns.is_multiple_of(of_block))
-        .then(|| format!("its rows of {columns} numbers are no whole blocks of {of_block} in {dtype}"))
 }
 
 /// The precision of a matrix in the buffer.
@@ -130,16 +128,17 @@ impl PlaneLayout {
 
     /// Room for the planes of a matrix.
     fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUses) -> BlockPlanes {
-        let (rows, groups, has_zeros) = (shape.rows(), format.groups(shape), format.zeros == ZeroKind::Each);
-        let of_groups = |layout: &mut PlaneLayout| {
-            layout.plane(Precision::F32, vec![rows, groups, 1], format.group_bytes(shape))
-        };
+        let (rows, groups) = (shape.rows(), format.groups(shape));
+        let each = vec![rows, groups, 1];
+        let has_offsets = format.zeros == ZeroKind::Each;
+        let of_groups =
+            |layout: &mut PlaneLayout| layout.plane(Precision::F32, each.clone(), format.offset_bytes(shape));
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
-            zeros: (has_zeros && found.as_matrix).then(|| of_groups(self)),
-            offsets: (has_zeros && found.as_table).then(|| of_groups(self)),
-            scales: of_groups(self),
+            zeros: (has_offsets && found.as_matrix).then(|| of_groups(self)),
+            offsets: (has_offsets && found.as_table).then(|| of_groups(self)),
+            scales: self.plane(format.scales, each.clone(), format.scale_bytes(shape)),
         }
     }
 

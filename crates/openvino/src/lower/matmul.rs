@@ -38,7 +38,11 @@ impl GraphLowering<'_> {
             }
             StoredWeight::Blocks(planes) => {
                 let shape = self.graph.value(id).shape;
-                Ok(self.decoded(&planes, &[shape.rows() as i64, shape.columns() as i64]))
+                Ok(self.decoded(
+                    &planes,
+                    planes.zeros.as_ref(),
+                    &[shape.rows() as i64, shape.columns() as i64],
+                ))
             }
             StoredWeight::OnHost => Err(self.misplaced(id)),
         }
@@ -57,21 +61,28 @@ impl GraphLowering<'_> {
         }
     }
 
-    /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights.
-    fn decoded(&mut self, planes: &BlockPlanes, shape: &[i64]) -> Port {
+    /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights: in the precision of the scales.
+    pub(super) fn decoded(&mut self, planes: &BlockPlanes, zeros: Option<&Plane>, shape: &[i64]) -> Port {
+        let precision = planes.scales.precision;
         let codes = self.model.plane(&planes.codes);
-        let mut port = self.float(codes, planes.codes.precision);
-        let zeros = match (&planes.zeros, planes.format.zeros) {
+        let mut port = self.converted(codes, precision);
+        let zeros = match (zeros, planes.format.zeros) {
             (Some(zeros), _) => Some(self.model.plane(zeros)),
-            (None, ZeroKind::Same(zero)) => Some(self.model.floats(&[1, 1, 1], &[zero])),
+            (None, ZeroKind::Eight) => {
+                let eight = self.model.four_bits(8);
+                Some(self.converted(eight, precision))
+            }
             (None, ZeroKind::None | ZeroKind::Each) => None,
         };
+        let binary = "auto_broadcast=\"numpy\"";
         if let Some(zeros) = zeros {
-            port = self.binary("Subtract", port, zeros);
+            port = self.model.layer(layer("Subtract", 1), binary, &[port, zeros], precision);
         }
         let scales = self.model.plane(&planes.scales);
-        port = self.binary("Multiply", port, scales);
-        self.shaped(port, shape)
+        port = self.model.layer(layer("Multiply", 1), binary, &[port, scales], precision);
+        let shape = self.model.integers(shape);
+        port = self.model.layer(layer("Reshape", 1), "special_zero=\"false\"", &[port, shape], precision);
+        self.float(port, precision)
     }
 
     /// A vector, of which each row of the last extents has its numbers.
@@ -93,8 +104,13 @@ impl GraphLowering<'_> {
     pub(super) fn float(&mut self, port: Port, precision: Precision) -> Port {
         match precision {
             Precision::F32 => port,
-            _ => self.layer(layer("Convert", 1), "destination_type=\"f32\"", &[port]),
+            _ => self.converted(port, Precision::F32),
         }
+    }
+
+    fn converted(&mut self, port: Port, to: Precision) -> Port {
+        let attributes = format!("destination_type=\"{}\"", to.name());
+        self.model.layer(layer("Convert", 1), &attributes, &[port], to)
     }
 
     pub(super) fn stored(&self, id: ValueId) -> Result<StoredWeight> {

@@ -5,11 +5,10 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, ParameterSource};
 use crate::ir::{Plane, Port, Precision, layer};
-use crate::planes::ZeroKind;
 use crate::weights::{BlockPlanes, StoredWeight};
 
 impl GraphLowering<'_> {
-    /// Rows of a table; those in a block format are decoded after they are taken.
+    /// Rows of a table; those in a block format stay compressed.
     pub(super) fn embed(&mut self, ids: ValueId, table: ValueId, y: ValueId) -> Result<()> {
         let ids = self.rows(ids)?;
         let port = match self.stored(table)? {
@@ -26,26 +25,25 @@ impl GraphLowering<'_> {
 
     /// Rows of a plane.
     fn taken(&mut self, plane: &Plane, ids: Port) -> Port {
-        let (port, axis) = (self.model.plane(plane), self.model.integer(0));
-        self.model.layer(layer("Gather", 8), "batch_dims=\"0\"", &[port, ids, axis], plane.precision)
+        let port = self.model.plane(plane);
+        self.taken_rows(port, plane.precision, ids)
     }
 
-    /// `code · scale + offset` for some rows of a table.
+    fn taken_rows(&mut self, table: Port, precision: Precision, ids: Port) -> Port {
+        let axis = self.model.integer(0);
+        self.model.layer(layer("Gather", 8), "batch_dims=\"0\"", &[table, ids, axis], precision)
+    }
+
+    /// Rows of `(codes − zeros) · scales`, as OpenVINO knows compressed tables, and then their offsets.
     fn decoded_rows(&mut self, planes: &BlockPlanes, ids: Port) -> Port {
-        let codes = self.taken(&planes.codes, ids);
-        let mut port = self.float(codes, planes.codes.precision);
-        if let ZeroKind::Same(zero) = planes.format.zeros {
-            let zero = self.model.float(zero);
-            port = self.binary("Subtract", port, zero);
-        }
-        let scales = self.taken(&planes.scales, ids);
-        port = self.binary("Multiply", port, scales);
-        if let Some(offsets) = &planes.offsets {
-            let offsets = self.taken(offsets, ids);
-            port = self.binary("Add", port, offsets);
-        }
-        let width: usize = planes.codes.shape[1..].iter().product();
-        self.shaped(port, &[0, 0, width as i64])
+        let [rows, groups, group] = [0, 1, 2].map(|axis| planes.codes.shape[axis] as i64);
+        let products = self.decoded(planes, None, &[rows, groups * group]);
+        let port = self.taken_rows(products, Precision::F32, ids);
+        let Some(offsets) = &planes.offsets else { return port };
+        let products = self.shaped(port, &[0, 0, groups, group]);
+        let offsets = self.taken(offsets, ids);
+        let sums = self.binary("Add", products, offsets);
+        self.shaped(sums, &[0, 0, groups * group])
     }
 
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
