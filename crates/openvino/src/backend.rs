@@ -15,7 +15,7 @@ use crate::lower::lower;
 use crate::program::OpenVinoProgram;
 use crate::refuse;
 use crate::state::OpenVinoState;
-use crate::weights::{OpenVinoWeights, WeightLayout};
+use crate::weights::{OpenVinoWeights, PlaneLayout};
 
 /// The backend that runs graphs on a device of OpenVINO.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Backend for OpenVinoBackend {
 
     /// OpenVINO packs the weights of products for its kernels, so they are counted twice.
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
-        let bytes = WeightLayout::of(graph).bytes() as u64;
+        let bytes = PlaneLayout::of(graph).bytes() as u64;
         MemoryPlan::on_host(PoolBytes {
             weights: bytes.saturating_mul(2),
             in_file: 0,
@@ -79,7 +79,7 @@ impl Backend for OpenVinoBackend {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<OpenVinoWeights> {
-        let layout = WeightLayout::of(graph);
+        let layout = PlaneLayout::of(graph);
         let mut constants = Constants::behind(layout.bytes());
         // The models that the graph will need have all of their constants behind the weights.
         lower(graph, &layout, &mut constants, &HashSet::new())?;

@@ -4,12 +4,12 @@ use girih_graph::backend::{GivenRows, Input};
 use girih_graph::{Extent, Graph, Pairing, Sequence, Temperature, ValueId, rope_angle};
 use girih_tensor::{Error, Result};
 
-use crate::lower::Rotation;
+use crate::lower::HostRotation;
 use crate::weights::OpenVinoWeights;
 
 /// The sequences of one call, which have the same number of rows each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct LaneCall {
     /// Indexes of sequences of the step.
     pub lanes: Vec<usize>,
     /// The rows of each.
@@ -17,14 +17,14 @@ pub(crate) struct Call {
 }
 
 /// All sequences of one row in one call, and one call for each other sequence.
-pub(crate) fn calls(sequences: &[Sequence<'_>]) -> Vec<Call> {
+pub(crate) fn calls(sequences: &[Sequence<'_>]) -> Vec<LaneCall> {
     let rows = |index: &usize| sequences[*index].rows.indexes().len();
     let (single, several): (Vec<usize>, Vec<usize>) =
         (0..sequences.len()).partition(|index| rows(index) == 1);
-    let prompts = several.into_iter().map(|index| Call { lanes: vec![index], rows: rows(&index) });
-    let mut calls: Vec<Call> = prompts.filter(|call| call.rows > 0).collect();
+    let prompts = several.into_iter().map(|index| LaneCall { lanes: vec![index], rows: rows(&index) });
+    let mut calls: Vec<LaneCall> = prompts.filter(|call| call.rows > 0).collect();
     if !single.is_empty() {
-        calls.push(Call { lanes: single, rows: 1 });
+        calls.push(LaneCall { lanes: single, rows: 1 });
     }
     calls
 }
@@ -36,7 +36,7 @@ pub(crate) struct CallInputs<'a> {
     pub weights: &'a OpenVinoWeights,
     pub inputs: &'a [Input<'a>],
     pub sequences: &'a [Sequence<'a>],
-    pub call: &'a Call,
+    pub call: &'a LaneCall,
 }
 
 impl<'a> CallInputs<'a> {
@@ -96,7 +96,7 @@ impl<'a> CallInputs<'a> {
     }
 
     /// Cosines and sines of a rotation, `[n, 1, r, rotated]`. The angle is rounded to `f32` first, as in the definition.
-    pub fn tables(self, rotation: &Rotation) -> Result<[Vec<f32>; 2]> {
+    pub fn tables(self, rotation: &HostRotation) -> Result<[Vec<f32>; 2]> {
         let frequencies = self.weights.on_host(self.graph.value(rotation.frequencies))?;
         let given = rotation.positions.map(|id| match self.input(id)? {
             Input::Rows(values) => Ok((values, self.graph.value(id).shape.stride())),
@@ -169,7 +169,12 @@ fn given_row<'a>(runs: &[GivenRows<'a>], row: usize, width: usize) -> Option<&'a
 }
 
 /// Adds the cosines and the sines of a row.
-fn rotate(rotation: &Rotation, frequencies: &[f32], positions: &[f32], [cosines, sines]: &mut [Vec<f32>; 2]) {
+fn rotate(
+    rotation: &HostRotation,
+    frequencies: &[f32],
+    positions: &[f32],
+    [cosines, sines]: &mut [Vec<f32>; 2],
+) {
     let factor = f64::from(rotation.factor.unwrap_or(1.0));
     let turns = frequencies.chunks_exact(positions.len()).map(|own| {
         let (sin, cos) = f64::from(rope_angle(positions, own)).sin_cos();

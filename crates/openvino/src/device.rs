@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::ffi::{CompiledModel, ConstantBytes, Core};
+use crate::ffi::{CompiledModel, ConstantBytes, OpenVinoCore};
 
 /// An open device.
 #[derive(Debug)]
 pub(crate) struct OpenVinoDevice {
-    core: Arc<Core>,
+    core: Arc<OpenVinoCore>,
     /// The name that OpenVINO gives it, such as `CPU` or `GPU.0`.
     pub name: String,
     /// The name of the product.
@@ -22,7 +22,11 @@ impl OpenVinoDevice {
     ///
     /// # Errors
     /// When there is none of this name, or it is an NPU.
-    pub fn open(core: Core, name: &str, properties: Vec<(String, String)>) -> Result<Arc<OpenVinoDevice>> {
+    pub fn open(
+        core: OpenVinoCore,
+        name: &str,
+        properties: Vec<(String, String)>,
+    ) -> Result<Arc<OpenVinoDevice>> {
         let known = core.devices()?;
         if !known.iter().any(|device| device == name) {
             return Err(missing(&core, name, &known));
@@ -55,7 +59,7 @@ impl OpenVinoDevice {
 const NPU: &str = "NPU";
 
 /// Why there is no device of this name, with OpenVINO's word.
-pub(crate) fn missing(core: &Core, name: &str, known: &[String]) -> Error {
+pub(crate) fn missing(core: &OpenVinoCore, name: &str, known: &[String]) -> Error {
     // The first has the name of the product in each plugin but that of NPUs, which needs the driver for the other.
     let key = if name.starts_with(NPU) { "NPU_DRIVER_VERSION" } else { PRODUCT };
     let why = core.property(name, key).err().map_or_else(String::new, |error| format!("; {error}"));
@@ -80,7 +84,7 @@ const TOLD: [(&str, &str); 8] = [
 ];
 
 /// What a device says of itself, for people.
-pub(crate) fn settings(core: &Core, device: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn settings(core: &OpenVinoCore, device: &str) -> Vec<(&'static str, String)> {
     let version = [("openvino", core.version().to_owned())];
     let told = TOLD
         .iter()
@@ -89,6 +93,6 @@ pub(crate) fn settings(core: &Core, device: &str) -> Vec<(&'static str, String)>
 }
 
 /// The name of a device's product, or that of the device.
-pub(crate) fn product(core: &Core, device: &str) -> String {
+pub(crate) fn product(core: &OpenVinoCore, device: &str) -> String {
     core.property(device, PRODUCT).map_or_else(|_| device.to_owned(), |name| name.trim().to_owned())
 }

@@ -220,40 +220,40 @@ fn known_version(build: &str) -> std::result::Result<String, String> {
 }
 
 /// What compiles and runs: the devices of an OpenVINO.
-pub(crate) struct Core {
+pub(crate) struct OpenVinoCore {
     openvino: OpenVino,
     core: *mut Opaque,
 }
 
-// SAFETY: `ov::Core` may be used from any thread.
-unsafe impl Send for Core {}
-// SAFETY: the methods of `ov::Core` that are called here lock what they share.
-unsafe impl Sync for Core {}
+// SAFETY: `ov::OpenVinoCore` may be used from any thread.
+unsafe impl Send for OpenVinoCore {}
+// SAFETY: the methods of `ov::OpenVinoCore` that are called here lock what they share.
+unsafe impl Sync for OpenVinoCore {}
 
-impl fmt::Debug for Core {
+impl fmt::Debug for OpenVinoCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.openvino.fmt(f)
     }
 }
 
-impl Drop for Core {
+impl Drop for OpenVinoCore {
     fn drop(&mut self) {
         // SAFETY: `ov_core_create` made it, and nothing uses it any more.
         unsafe { (self.openvino.functions.ov_core_free)(self.core) };
     }
 }
 
-impl Core {
+impl OpenVinoCore {
     /// Makes one.
     ///
     /// # Errors
     /// When the library fails.
-    pub fn new(openvino: OpenVino) -> Result<Core> {
+    pub fn new(openvino: OpenVino) -> Result<OpenVinoCore> {
         let mut core = ptr::null_mut();
         // SAFETY: the function writes the address of what it makes.
         let status = unsafe { (openvino.functions.ov_core_create)(&raw mut core) };
         openvino.functions.check(status, "start")?;
-        Ok(Core { openvino, core })
+        Ok(OpenVinoCore { openvino, core })
     }
 
     fn functions(&self) -> &Functions {
@@ -316,7 +316,7 @@ impl Core {
     /// # Errors
     /// When the library refuses the model, a property or the device.
     pub fn compile(
-        self: &Arc<Core>,
+        self: &Arc<OpenVinoCore>,
         model: &str,
         weights: &Arc<ConstantBytes>,
         device: &str,
@@ -422,7 +422,7 @@ pub(crate) enum TensorData<'a> {
 
 /// A parameter of a model with its name, its extents and its numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Argument<'a> {
+pub(crate) struct ModelArgument<'a> {
     pub name: &'a str,
     pub shape: Vec<usize>,
     pub data: TensorData<'a>,
@@ -447,7 +447,7 @@ impl<'a> HostTensor<'a> {
         unsafe { HostTensor::over(openvino, ElementType::U8, &[bytes.len()], bytes.as_ptr().cast()) }
     }
 
-    fn of(openvino: &'a OpenVino, argument: &Argument<'a>) -> Result<HostTensor<'a>> {
+    fn of(openvino: &'a OpenVino, argument: &ModelArgument<'a>) -> Result<HostTensor<'a>> {
         let (kind, count, address) = match argument.data {
             TensorData::F32(numbers) => (ElementType::F32, numbers.len(), numbers.as_ptr().cast()),
             TensorData::I32(numbers) => (ElementType::I32, numbers.len(), numbers.as_ptr().cast()),
@@ -490,7 +490,7 @@ impl<'a> HostTensor<'a> {
 pub(crate) struct CompiledModel {
     request: *mut Opaque,
     compiled: *mut Opaque,
-    core: Arc<Core>,
+    core: Arc<OpenVinoCore>,
     /// What the model was read from; it is not copied.
     _weights: Arc<ConstantBytes>,
 }
@@ -521,7 +521,7 @@ impl CompiledModel {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn run(&mut self, arguments: &[Argument<'_>]) -> Result<()> {
+    pub fn run(&mut self, arguments: &[ModelArgument<'_>]) -> Result<()> {
         let openvino = self.core.openvino.clone();
         let functions = &openvino.functions;
         let mut tensors = Vec::with_capacity(arguments.len());

@@ -9,7 +9,7 @@ use girih_tensor::Result;
 
 use crate::backend::OpenVinoBackend;
 use crate::device::{OpenVinoDevice, missing, product, settings as told};
-use crate::ffi::Core;
+use crate::ffi::OpenVinoCore;
 use crate::library;
 
 /// The description of the backend.
@@ -41,8 +41,8 @@ const OPTIONS: &[BackendOption] = &[BackendOption {
     repeats: false,
 }];
 
-fn core(settings: &BackendSettings) -> Result<Core> {
-    Core::new(library::open(settings.get(LIBRARY))?)
+fn core(settings: &BackendSettings) -> Result<OpenVinoCore> {
+    OpenVinoCore::new(library::open(settings.get(LIBRARY))?)
 }
 
 /// The devices of the library; the processor is meant without a name, too. A device that is named and not there is an error

@@ -9,8 +9,8 @@ use girih_graph::{Graph, HostRows, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{Error, Result};
 
 use crate::call::{CallInputs, calls};
-use crate::ffi::{Argument, CompiledModel, TensorData};
-use crate::lower::{LoweredModel, Meaning, Source, lower};
+use crate::ffi::{CompiledModel, ModelArgument, TensorData};
+use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
 use crate::state::{OpenVinoState, WindowCall, WindowShape};
 use crate::weights::OpenVinoWeights;
 
@@ -22,27 +22,27 @@ pub struct OpenVinoProgram {
     /// Computes only the output rows of the values of some names, unless one of them is watched.
     sunk: Option<SunkGather>,
     /// The model for steps without watched values.
-    model: RefCell<Model>,
+    model: RefCell<CompiledGraph>,
     /// The model for the values that were watched last.
-    watched: RefCell<Option<(HashSet<ValueId>, Model)>>,
+    watched: RefCell<Option<(HashSet<ValueId>, CompiledGraph)>>,
 }
 
 /// A compiled model of one of the graphs.
 #[derive(Debug)]
-struct Model {
+struct CompiledGraph {
     lowered: LoweredModel,
     compiled: CompiledModel,
 }
 
-impl Model {
-    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<Model> {
+impl CompiledGraph {
+    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<CompiledGraph> {
         let mut constants = weights.constants.clone();
         let lowered = lower(graph, &weights.layout, &mut constants, watched)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
         let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
-        Ok(Model { lowered, compiled })
+        Ok(CompiledGraph { lowered, compiled })
     }
 }
 
@@ -54,7 +54,7 @@ impl OpenVinoProgram {
     pub(crate) fn new(graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
-        let model = RefCell::new(Model::new(smaller, weights, &HashSet::new())?);
+        let model = RefCell::new(CompiledGraph::new(smaller, weights, &HashSet::new())?);
         Ok(OpenVinoProgram { all_rows: graph.clone(), sunk, model, watched: RefCell::default() })
     }
 
@@ -82,21 +82,21 @@ impl OpenVinoProgram {
         let wanted = graph.ids().filter(|(_, value)| is_made(value.role) && step.watch.wants(&value.name));
         let watched: HashSet<ValueId> = wanted.map(|(id, _)| id).collect();
         if watched.is_empty() && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows)) {
-            return StepRun { graph, weights, state }.run(&mut self.model.borrow_mut(), output, step);
+            return ModelStep { graph, weights, state }.run(&mut self.model.borrow_mut(), output, step);
         }
         let mut kept = self.watched.borrow_mut();
         if kept.as_ref().is_none_or(|(known, _)| *known != watched) {
             *kept = None;
-            let model = Model::new(graph, weights, &watched)?;
+            let model = CompiledGraph::new(graph, weights, &watched)?;
             *kept = Some((watched, model));
         }
         let (_, model) = kept.as_mut().expect("it was just made");
-        StepRun { graph, weights, state }.run(model, output, step)
+        ModelStep { graph, weights, state }.run(model, output, step)
     }
 }
 
 /// A running step.
-struct StepRun<'a> {
+struct ModelStep<'a> {
     graph: &'a Graph,
     weights: &'a OpenVinoWeights,
     state: &'a mut OpenVinoState,
@@ -109,8 +109,8 @@ enum Brought {
     Window(ValueId, WindowShape),
 }
 
-impl StepRun<'_> {
-    fn run(mut self, model: &mut Model, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+impl ModelStep<'_> {
+    fn run(mut self, model: &mut CompiledGraph, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
@@ -126,16 +126,16 @@ impl StepRun<'_> {
             self.call(model, inputs)?;
             for named in &model.lowered.results {
                 match named.meaning {
-                    Meaning::Output => {
+                    ResultMeaning::Output => {
                         model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?
                     }
-                    Meaning::Watched(id) => {
+                    ResultMeaning::Watched(id) => {
                         let value = self.graph.value(id);
                         let count = step_count(step.sequences, value.outermost) * value.shape.stride();
                         let into = watched.entry(id).or_insert_with(|| vec![0.0; count]);
                         model.compiled.read(&named.name, |numbers| inputs.place(id, numbers, into))?;
                     }
-                    Meaning::Written(id) => self.store(model, &named.name, id, inputs)?,
+                    ResultMeaning::Written(id) => self.store(model, &named.name, id, inputs)?,
                 }
             }
         }
@@ -148,7 +148,7 @@ impl StepRun<'_> {
     }
 
     /// Runs the model for the sequences of a call.
-    fn call(&mut self, model: &mut Model, inputs: CallInputs<'_>) -> Result<()> {
+    fn call(&mut self, model: &mut CompiledGraph, inputs: CallInputs<'_>) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
@@ -165,14 +165,14 @@ impl StepRun<'_> {
                     (shape.extents(lanes.len()), TensorData::F32(self.state.window(*id, lanes.len())?))
                 }
             };
-            arguments.push(Argument { name: &parameter.name, shape, data });
+            arguments.push(ModelArgument { name: &parameter.name, shape, data });
         }
         model.compiled.run(&arguments)
     }
 
     fn bring(
         &mut self,
-        source: Source,
+        source: ParameterSource,
         lowered: &LoweredModel,
         inputs: CallInputs<'_>,
         window: WindowCall<'_>,
@@ -188,7 +188,7 @@ impl StepRun<'_> {
             Ok(Brought::Numbers(std::mem::take(&mut both[part]), vec![lanes, 1, rows, rotation.rotated]))
         };
         Ok(match source {
-            Source::Input(id) => {
+            ParameterSource::Input(id) => {
                 let value = self.graph.value(id);
                 let shape =
                     [lanes, rows].into_iter().chain(value.shape.extents()[1..].iter().copied()).collect();
@@ -197,23 +197,23 @@ impl StepRun<'_> {
                     _ => Brought::Numbers(inputs.rows(id)?, shape),
                 }
             }
-            Source::Given(id) => {
+            ParameterSource::Given(id) => {
                 let width = self.graph.value(id).shape.stride();
                 Brought::Numbers(inputs.given(id)?.0, vec![lanes, rows, width])
             }
-            Source::IsGiven(id) => Brought::Ids(inputs.given(id)?.1, vec![lanes, rows, 1]),
-            Source::Cosines(index) => table(index, 0)?,
-            Source::Sines(index) => table(index, 1)?,
-            Source::Mask(index) => {
+            ParameterSource::IsGiven(id) => Brought::Ids(inputs.given(id)?.1, vec![lanes, rows, 1]),
+            ParameterSource::Cosines(index) => table(index, 0)?,
+            ParameterSource::Sines(index) => table(index, 1)?,
+            ParameterSource::Mask(index) => {
                 let (mask, shape) = window.mask(lowered.masks[index]);
                 Brought::Numbers(mask, shape.to_vec())
             }
-            Source::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
-            Source::Factors(temperature, extents) => {
+            ParameterSource::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
+            ParameterSource::Factors(temperature, extents) => {
                 let shape = [lanes, rows].into_iter().chain(vec![1; extents]).collect();
                 Brought::Numbers(inputs.factors(temperature), shape)
             }
-            Source::Taken => {
+            ParameterSource::Taken => {
                 let (taken, _) = inputs.taken();
                 let count = taken.len();
                 Brought::Ids(taken, vec![count])
@@ -222,7 +222,13 @@ impl StepRun<'_> {
     }
 
     /// Stores new keys or values.
-    fn store(&mut self, model: &Model, name: &str, id: ValueId, inputs: CallInputs<'_>) -> Result<()> {
+    fn store(
+        &mut self,
+        model: &CompiledGraph,
+        name: &str,
+        id: ValueId,
+        inputs: CallInputs<'_>,
+    ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         model.compiled.read(name, |numbers| self.state.write(id, window, numbers))?

@@ -36,22 +36,22 @@ pub(crate) struct BlockPlanes {
 
 /// The places of all weights of a graph, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WeightLayout {
+pub(crate) struct PlaneLayout {
     places: HashMap<String, StoredWeight>,
     bytes: usize,
 }
 
 /// How the nodes of a graph use a weight.
 #[derive(Clone, Copy, Debug, Default)]
-struct WeightUse {
+struct WeightUses {
     as_matrix: bool,
     as_table: bool,
     as_vector: bool,
     on_host: bool,
 }
 
-fn use_of(graph: &Graph, id: ValueId) -> WeightUse {
-    let mut found = WeightUse::default();
+fn use_of(graph: &Graph, id: ValueId) -> WeightUses {
+    let mut found = WeightUses::default();
     for node in &graph.nodes {
         let operands = node.inputs.iter().zip(node.op.spec().operands);
         for (_, kind) in operands.filter(|(operand, _)| **operand == id) {
@@ -98,10 +98,10 @@ fn matrix_precision(dtype: DType) -> Option<Precision> {
     }
 }
 
-impl WeightLayout {
+impl PlaneLayout {
     /// The places of a graph's weights. A weight that the backend refuses has none.
-    pub fn of(graph: &Graph) -> WeightLayout {
-        let mut layout = WeightLayout::default();
+    pub fn of(graph: &Graph) -> PlaneLayout {
+        let mut layout = PlaneLayout::default();
         for (id, value) in graph.weights() {
             let found = use_of(graph, id);
             let place = if found.on_host {
@@ -127,13 +127,12 @@ impl WeightLayout {
     }
 
     /// Room for the planes of a matrix.
-    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUse) -> BlockPlanes {
+    fn blocks(&mut self, format: PlaneFormat, shape: Shape, found: WeightUses) -> BlockPlanes {
         let (rows, groups) = (shape.rows(), format.groups(shape));
         let each = vec![rows, groups, 1];
         let has_offsets = format.zeros == ZeroKind::Each;
-        let of_groups = |layout: &mut WeightLayout| {
-            layout.plane(Precision::F32, each.clone(), format.offset_bytes(shape))
-        };
+        let of_groups =
+            |layout: &mut PlaneLayout| layout.plane(Precision::F32, each.clone(), format.offset_bytes(shape));
         BlockPlanes {
             format,
             codes: self.plane(format.codes, vec![rows, groups, format.group], format.code_bytes(shape)),
@@ -165,7 +164,7 @@ impl WeightLayout {
 #[derive(Debug)]
 pub struct OpenVinoWeights {
     pub(crate) device: Arc<OpenVinoDevice>,
-    pub(crate) layout: WeightLayout,
+    pub(crate) layout: PlaneLayout,
     pub(crate) constants: Constants,
     pub(crate) bytes: Arc<ConstantBytes>,
     on_host: HashMap<String, Vec<f32>>,
@@ -179,7 +178,7 @@ impl OpenVinoWeights {
     pub(crate) fn load(
         device: &Arc<OpenVinoDevice>,
         graph: &Graph,
-        layout: WeightLayout,
+        layout: PlaneLayout,
         constants: Constants,
         source: &dyn WeightSource,
     ) -> Result<OpenVinoWeights> {

@@ -3,12 +3,12 @@
 use girih_graph::{Role, Span, ValueId};
 use girih_tensor::{DType, Error, Result};
 
-use super::{DIVIDE, Lowering, MaskRule, Source};
+use super::lowering::{DIVIDE, GraphLowering, MaskRule, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 
 /// The constants of attention.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScoreRule {
+pub(super) struct AttendRule {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
@@ -37,7 +37,7 @@ impl Mantissa {
 /// Rounds a number up to a power of two or down to one, exactly: `(x · 2²³ + x) − x · 2²³`.
 const TO_POWER: f32 = 8_388_608.0;
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     /// New rows of state, rounded to its type as the host stores them.
     pub(super) fn write(&mut self, x: ValueId, state: ValueId) -> Result<()> {
         let heads = self.heads(x)?;
@@ -85,8 +85,11 @@ impl Lowering<'_> {
             Error::new(format!("'{name}' is read before the step's rows are written; this is a bug in girih"))
         })?;
         let inner = self.inner(id);
-        let window =
-            self.parameter(Source::Window(id), Precision::F32, &[None, Some(inner[0]), None, Some(inner[1])]);
+        let window = self.parameter(
+            ParameterSource::Window(id),
+            Precision::F32,
+            &[None, Some(inner[0]), None, Some(inner[1])],
+        );
         let all = self.layer(layer("Concat", 1), "axis=\"2\"", &[window, new]);
         self.held.insert(id, all);
         Ok(all)
@@ -99,7 +102,7 @@ impl Lowering<'_> {
             self.masks.push(rule);
             self.masks.len() - 1
         });
-        let mask = self.parameter(Source::Mask(index), Precision::F32, &[None, Some(1), None, None]);
+        let mask = self.parameter(ParameterSource::Mask(index), Precision::F32, &[None, Some(1), None, None]);
         if times == 1 {
             return mask;
         }
@@ -108,7 +111,7 @@ impl Lowering<'_> {
 
     pub(super) fn attend(
         &mut self,
-        rule: ScoreRule,
+        rule: AttendRule,
         [q, keys, values]: [ValueId; 3],
         y: ValueId,
     ) -> Result<()> {
@@ -153,7 +156,7 @@ impl Lowering<'_> {
         &mut self,
         [rows, keys, values]: [Port; 3],
         mask: Option<Port>,
-        rule: ScoreRule,
+        rule: AttendRule,
         [heads, groups]: [usize; 2],
     ) -> Result<Port> {
         let scores =

@@ -3,7 +3,7 @@
 use girih_graph::{Act, GateLimit, Temperature, ValueId};
 use girih_tensor::{Error, Result};
 
-use super::{DIVIDE, Lowering, Source};
+use super::lowering::{DIVIDE, GraphLowering, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 
 /// The factor in the sigmoid form of GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415).
@@ -24,7 +24,7 @@ const TAIL: [f32; 10] = [
     -0.000_125_097_87,
 ];
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     pub(super) fn add(&mut self, a: ValueId, b: ValueId, y: ValueId) -> Result<()> {
         let (a, b) = (self.rows(a)?, self.rows(b)?);
         let port = self.binary("Add", a, b);
@@ -111,8 +111,11 @@ impl Lowering<'_> {
     pub(super) fn temper(&mut self, temperature: Temperature, x: ValueId, y: ValueId) -> Result<()> {
         let ones = vec![Some(1); self.inner(x).len()];
         let shape: Vec<Option<usize>> = [None, None].into_iter().chain(ones).collect();
-        let factors =
-            self.parameter(Source::Factors(temperature, self.inner(x).len()), Precision::F32, &shape);
+        let factors = self.parameter(
+            ParameterSource::Factors(temperature, self.inner(x).len()),
+            Precision::F32,
+            &shape,
+        );
         let x = self.rows(x)?;
         let port = self.binary("Multiply", x, factors);
         self.set_rows(y, port);

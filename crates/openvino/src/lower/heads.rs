@@ -3,10 +3,10 @@
 use girih_graph::{Act, ValueId};
 use girih_tensor::Result;
 
-use super::Lowering;
+use super::lowering::GraphLowering;
 use crate::ir::layer;
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     pub(super) fn concat(&mut self, a: ValueId, b: ValueId, y: ValueId) -> Result<()> {
         let (a, b) = (self.rows(a)?, self.rows(b)?);
         let port = self.layer(layer("Concat", 1), "axis=\"-1\"", &[a, b]);

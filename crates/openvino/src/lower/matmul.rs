@@ -3,12 +3,12 @@
 use girih_graph::ValueId;
 use girih_tensor::{Error, Result};
 
-use super::Lowering;
+use super::lowering::GraphLowering;
 use crate::ir::{Plane, Port, Precision, layer};
 use crate::planes::ZeroKind;
 use crate::weights::{BlockPlanes, StoredWeight};
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     pub(super) fn linear(
         &mut self,
         x: ValueId,

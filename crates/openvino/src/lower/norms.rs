@@ -3,10 +3,10 @@
 use girih_graph::ValueId;
 use girih_tensor::Result;
 
-use super::{DIVIDE, Lowering};
+use super::lowering::{DIVIDE, GraphLowering};
 use crate::ir::{Port, layer};
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     /// The layers that OpenVINO fuses to one norm.
     pub(super) fn norm(
         &mut self,

@@ -3,10 +3,10 @@
 use girih_graph::{Pairing, ValueId};
 use girih_tensor::Result;
 
-use super::{Lowering, Rotation, Source};
+use super::lowering::{GraphLowering, HostRotation, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     pub(super) fn rope(
         &mut self,
         pairing: Pairing,
@@ -19,7 +19,7 @@ impl Lowering<'_> {
         let streams = positions.map_or(1, |positions| self.graph.value(positions).shape.columns());
         let rotated = 2 * (self.graph.value(frequencies).shape.elements() / streams.max(1));
         let size = self.graph.value(x).shape.columns();
-        let rotation = Rotation { frequencies, positions, pairing, factor, rotated };
+        let rotation = HostRotation { frequencies, positions, pairing, factor, rotated };
         let [cosines, sines] = self.tables(rotation);
         let heads = self.heads(x)?;
         let port = if rotated == size {
@@ -34,20 +34,20 @@ impl Lowering<'_> {
     }
 
     /// The parameters of a rotation, `[n, 1, r, rotated]`.
-    fn tables(&mut self, rotation: Rotation) -> [Port; 2] {
+    fn tables(&mut self, rotation: HostRotation) -> [Port; 2] {
         let known = self.rotations.iter().position(|known| *known == rotation);
         let index = known.unwrap_or_else(|| {
             self.rotations.push(rotation);
             self.rotations.len() - 1
         });
         let shape = [None, Some(1), None, Some(rotation.rotated)];
-        [Source::Cosines(index), Source::Sines(index)]
+        [ParameterSource::Cosines(index), ParameterSource::Sines(index)]
             .map(|source| self.parameter(source, Precision::F32, &shape))
     }
 
     /// `x · cosines + partners(x) · sines`. Halves are written as OpenVINO fuses them: with a split along axis 3 and a
     /// concatenation along axis −1.
-    fn turned(&mut self, x: Port, [cosines, sines]: [Port; 2], rotation: Rotation) -> Port {
+    fn turned(&mut self, x: Port, [cosines, sines]: [Port; 2], rotation: HostRotation) -> Port {
         let partners = match rotation.pairing {
             Pairing::Halves => {
                 let [a, b] = self.split(x, [rotation.rotated / 2; 2]);

@@ -3,11 +3,11 @@
 use girih_graph::{Pooling, ValueId};
 use girih_tensor::Result;
 
-use super::{Lowering, Source};
+use super::lowering::{GraphLowering, ParameterSource};
 use crate::ir::{Plane, Port, Precision, layer};
 use crate::weights::{BlockPlanes, StoredWeight};
 
-impl Lowering<'_> {
+impl GraphLowering<'_> {
     /// Rows of a table; those in a block format stay compressed.
     pub(super) fn embed(&mut self, ids: ValueId, table: ValueId, y: ValueId) -> Result<()> {
         let ids = self.rows(ids)?;
@@ -49,8 +49,9 @@ impl Lowering<'_> {
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
         let width = self.inner(given)[0];
-        let rows = self.parameter(Source::Given(given), Precision::F32, &[None, None, Some(width)]);
-        let is_given = self.parameter(Source::IsGiven(given), Precision::I32, &[None, None, Some(1)]);
+        let rows = self.parameter(ParameterSource::Given(given), Precision::F32, &[None, None, Some(width)]);
+        let is_given =
+            self.parameter(ParameterSource::IsGiven(given), Precision::I32, &[None, None, Some(1)]);
         let condition = self.model.layer(
             layer("Convert", 1),
             "destination_type=\"boolean\"",
@@ -78,7 +79,7 @@ impl Lowering<'_> {
         let shape: Vec<i64> =
             [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
         let list = self.shaped(x, &shape);
-        let taken = self.parameter(Source::Taken, Precision::I32, &[None]);
+        let taken = self.parameter(ParameterSource::Taken, Precision::I32, &[None]);
         let axis = self.model.integer(1);
         let port = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[list, taken, axis]);
         self.set_rows(y, port);

@@ -1,6 +1,9 @@
 //! The conformance suite: each op within its bound of the interpreter, however rows are divided into steps.
 
-use girih_graph::testing::{EqualBytes, GeluForm, Open, Roundoff, TestedBackend, U, check};
+use girih_graph::OpName;
+use girih_graph::testing::{
+    EqualBytes, GeluForm, Open, Roundoff, TestedBackend, U, check, check_cases, draw,
+};
 
 use crate::opened::{open, processor};
 
@@ -20,13 +23,17 @@ const FUNCTIONS: Roundoff = Roundoff {
 #[test]
 fn each_op_is_within_its_bound_in_any_steps() {
     let Some(choice) = processor() else { return };
+    // More of the ops that read matrices, so that each format is among the cases.
     let seeds = std::env::var("GIRIH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let ways: [Open<'_>; 1] = [&|| open(&choice)];
     let subject = TestedBackend {
         equal_bytes: EqualBytes::SameSteps,
         ..TestedBackend::new("openvino", &ways, Some(FUNCTIONS))
     };
-    let report = check(subject, 0..seeds);
-    println!("{report}");
-    assert_eq!(report.faults(), [] as [&str; 0]);
+    let of_matrices = (seeds..seeds + 40)
+        .flat_map(|seed| [OpName::Embed, OpName::Linear].map(|op| (seed, draw(op, seed, FUNCTIONS))));
+    for report in [check(subject, 0..seeds), check_cases(subject, of_matrices)] {
+        println!("{report}");
+        assert_eq!(report.faults(), [] as [&str; 0]);
+    }
 }

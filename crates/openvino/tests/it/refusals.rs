@@ -56,9 +56,7 @@ fn another_library_is_refused() {
 fn devices_that_are_not_there_are_refused_with_the_reason() {
     let Some(choice) = processor() else { return };
     let known = (INFO.devices)(choice.settings()).expect("the library was opened");
-    for (name, reason) in
-        [("GPU", ""), ("NPU", ""), ("FOO", "not registered"), ("AUTO", ""), ("cpu", "")]
-    {
+    for (name, reason) in [("GPU", ""), ("NPU", ""), ("FOO", "not registered"), ("AUTO", ""), ("cpu", "")] {
         if known.iter().any(|device| device.name.as_deref() == Some(name)) {
             continue;
         }
