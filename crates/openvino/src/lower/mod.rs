@@ -15,7 +15,7 @@ mod rows;
 
 use std::collections::HashSet;
 
-use girih_graph::{AppliedOp, Graph, Node, ValueId};
+use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId};
 use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
