@@ -27,7 +27,7 @@ verified() {
 for name in bert nomic_bert; do
     verified "$name"
 done
-for name in exaone4 gemma gemma2 gemma3_text gemma3_vision helium llama32_tied llama_biased ministral mlx qwen2 qwen3; do
+for name in exaone4 gemma gemma2 gemma3_text gemma3_vision helium lfm2 llama32_tied llama_biased ministral mlx qwen2 qwen3; do
     verified "$name" --kv f32
 done
 for kv in f16 bf16; do
@@ -37,7 +37,7 @@ for chunk in 1 7 64; do
     verified gemma3_text --kv f32 --chunk "$chunk"
     verified qwen3 --kv f16 --chunk "$chunk"
 done
-for name in gpt_oss lfm2; do
+for name in gpt_oss qwen3_5; do
     said=$("$girih" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" --backend "$backend" \
         --openvino-lib "$library" 2>&1)
     case $said in

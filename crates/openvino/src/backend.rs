@@ -9,6 +9,7 @@ use girih_graph::{
 };
 use girih_tensor::Result;
 
+use crate::call::score_bytes;
 use crate::device::OpenVinoDevice;
 use crate::ir::Constants;
 use crate::lower::lower;
@@ -72,7 +73,7 @@ impl Backend for OpenVinoBackend {
             weights: bytes.saturating_mul(2),
             in_file: 0,
             state: OpenVinoState::plan(graph, blocks),
-            scratch: ScratchPlan::of(graph).bytes as u64,
+            scratch: (ScratchPlan::of(graph).bytes as u64).saturating_add(score_bytes(graph)),
             output: HostRows::plan(graph),
             staging: 0,
         })

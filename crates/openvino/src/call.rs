@@ -1,7 +1,10 @@
 //! Calls of a model: sequences of a step with the same number of rows, and what a call brings.
 
-use girih_graph::backend::{GivenRows, Input};
-use girih_graph::{Extent, Graph, Pairing, Sequence, Temperature, ValueId, rope_angle};
+use girih_graph::backend::{GivenRows, Input, Range32};
+use girih_graph::{
+    AppliedOp, Extent, Graph, Key, Node, Op, Outputs, Pairing, Role, Sequence, Temperature, ValueId,
+    rope_angle,
+};
 use girih_tensor::{Error, Result};
 
 use crate::lower::HostRotation;
@@ -14,6 +17,57 @@ pub(crate) struct LaneCall {
     pub lanes: Vec<usize>,
     /// The rows of each.
     pub rows: usize,
+}
+
+/// The largest number of scores of attention to earlier positions in one call: 64 MiB, which are held three times.
+const MOST_SCORES: usize = 1 << 24;
+
+/// The bytes of the scores of a call with the graph's largest step.
+pub(crate) fn score_bytes(graph: &Graph) -> u64 {
+    let Key { rows, context, .. } = graph.key;
+    let all = heads(graph).saturating_mul(rows as usize).saturating_mul((rows + context) as usize);
+    (all.min(MOST_SCORES) * 3 * size_of::<f32>()) as u64
+}
+
+/// The most heads of queries that attend to state.
+fn heads(graph: &Graph) -> usize {
+    let of = |node: &Node| match graph.applied_op(node) {
+        Some(AppliedOp::Attend { q, keys, .. }) if matches!(keys.role, Role::State(_)) => {
+            q.shape.extents()[1]
+        }
+        _ => 0,
+    };
+    graph.nodes.iter().map(of).max().unwrap_or(0)
+}
+
+/// Cuts sequences whose scores would take too much memory. Rows that attend to each other both ways, and rows that are
+/// pooled, stay together.
+pub(crate) fn parts<'a>(graph: &Graph, sequences: &[Sequence<'a>]) -> Vec<Sequence<'a>> {
+    let heads = heads(graph);
+    let is_pooled = graph.nodes.iter().any(|node| matches!(node.op, Op::Pool { .. }));
+    let cut = |sequence: &Sequence<'a>| {
+        let end = sequence.position as usize + sequence.rows.indexes().len();
+        let most = (MOST_SCORES / (heads * end).max(1)).max(1);
+        let whole = heads == 0 || is_pooled || !sequence.spans.is_empty();
+        part_rows(sequence, if whole { usize::MAX } else { most })
+    };
+    sequences.iter().flat_map(cut).collect()
+}
+
+/// Parts of a sequence with at most this number of rows.
+fn part_rows<'a>(sequence: &Sequence<'a>, most: usize) -> Vec<Sequence<'a>> {
+    let (rows, outputs) = (sequence.rows.indexes(), sequence.output_rows());
+    let part = |start: usize| {
+        let end = rows.end.min(start.saturating_add(most));
+        let count = end.saturating_sub(outputs.start.max(start)) as u32;
+        Sequence {
+            position: sequence.position + (start - rows.start) as u32,
+            rows: Range32 { start: start as u32, end: end as u32 },
+            outputs: Outputs::LastN(count),
+            ..*sequence
+        }
+    };
+    rows.clone().step_by(most).map(part).collect()
 }
 
 /// All sequences of one row in one call, and one call for each other sequence.
@@ -192,5 +246,22 @@ fn rotate(
             cosines.extend([cos, cos]);
             sines.extend([-sin, sin]);
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_sequence_have_its_rows_and_its_outputs() {
+        let rows = Range32 { start: 10, end: 20 };
+        let sequence = Sequence { blocks: &[], position: 5, rows, outputs: Outputs::LastN(5), spans: &[] };
+        let found: Vec<(u32, u32, u32, usize)> = part_rows(&sequence, 4)
+            .iter()
+            .map(|part| (part.position, part.rows.start, part.rows.end, part.output_rows().len()))
+            .collect();
+        assert_eq!(found, [(5, 10, 14, 0), (9, 14, 18, 3), (13, 18, 20, 2)]);
+        assert_eq!(part_rows(&sequence, usize::MAX).len(), 1);
     }
 }

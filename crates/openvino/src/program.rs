@@ -8,7 +8,7 @@ use girih_graph::backend::{Sequence, Step, Watch, step_count};
 use girih_graph::{Graph, HostRows, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{Error, Result};
 
-use crate::call::{CallInputs, calls};
+use crate::call::{CallInputs, calls, parts};
 use crate::ffi::{CompiledModel, ModelArgument, TensorData};
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
 use crate::state::{OpenVinoState, WindowCall, WindowShape};
@@ -22,27 +22,27 @@ pub struct OpenVinoProgram {
     /// Computes only the output rows of the values of some names, unless one of them is watched.
     sunk: Option<SunkGather>,
     /// The model for steps without watched values.
-    model: RefCell<CompiledGraph>,
+    model: RefCell<GraphModel>,
     /// The model for the values that were watched last.
-    watched: RefCell<Option<(HashSet<ValueId>, CompiledGraph)>>,
+    watched: RefCell<Option<(HashSet<ValueId>, GraphModel)>>,
 }
 
 /// A compiled model of one of the graphs.
 #[derive(Debug)]
-struct CompiledGraph {
+struct GraphModel {
     lowered: LoweredModel,
     compiled: CompiledModel,
 }
 
-impl CompiledGraph {
-    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<CompiledGraph> {
+impl GraphModel {
+    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
         let lowered = lower(graph, &weights.layout, &mut constants, watched)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
         let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
-        Ok(CompiledGraph { lowered, compiled })
+        Ok(GraphModel { lowered, compiled })
     }
 }
 
@@ -54,7 +54,7 @@ impl OpenVinoProgram {
     pub(crate) fn new(graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
-        let model = RefCell::new(CompiledGraph::new(smaller, weights, &HashSet::new())?);
+        let model = RefCell::new(GraphModel::new(smaller, weights, &HashSet::new())?);
         Ok(OpenVinoProgram { all_rows: graph.clone(), sunk, model, watched: RefCell::default() })
     }
 
@@ -87,7 +87,7 @@ impl OpenVinoProgram {
         let mut kept = self.watched.borrow_mut();
         if kept.as_ref().is_none_or(|(known, _)| *known != watched) {
             *kept = None;
-            let model = CompiledGraph::new(graph, weights, &watched)?;
+            let model = GraphModel::new(graph, weights, &watched)?;
             *kept = Some((watched, model));
         }
         let (_, model) = kept.as_mut().expect("it was just made");
@@ -110,17 +110,18 @@ enum Brought {
 }
 
 impl ModelStep<'_> {
-    fn run(mut self, model: &mut CompiledGraph, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+    fn run(mut self, model: &mut GraphModel, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
         let mut watched: BTreeMap<ValueId, Vec<f32>> = BTreeMap::new();
-        for call in calls(step.sequences) {
+        let sequences = parts(self.graph, step.sequences);
+        for call in calls(&sequences) {
             let inputs = CallInputs {
                 graph: self.graph,
                 weights: self.weights,
                 inputs: step.inputs,
-                sequences: step.sequences,
+                sequences: &sequences,
                 call: &call,
             };
             self.call(model, inputs)?;
@@ -135,7 +136,16 @@ impl ModelStep<'_> {
                         let into = watched.entry(id).or_insert_with(|| vec![0.0; count]);
                         model.compiled.read(&named.name, |numbers| inputs.place(id, numbers, into))?;
                     }
-                    ResultMeaning::Written(id) => self.store(model, &named.name, id, inputs)?,
+                    ResultMeaning::Written(id) => {
+                        self.store(model, &named.name, inputs, |state, call, rows| {
+                            state.write(id, call, rows)
+                        })?;
+                    }
+                    ResultMeaning::Carried(id) => {
+                        self.store(model, &named.name, inputs, |state, call, rows| {
+                            state.carry(id, call, rows)
+                        })?;
+                    }
                 }
             }
         }
@@ -148,7 +158,7 @@ impl ModelStep<'_> {
     }
 
     /// Runs the model for the sequences of a call.
-    fn call(&mut self, model: &mut CompiledGraph, inputs: CallInputs<'_>) -> Result<()> {
+    fn call(&mut self, model: &mut GraphModel, inputs: CallInputs<'_>) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
@@ -204,9 +214,13 @@ impl ModelStep<'_> {
             ParameterSource::IsGiven(id) => Brought::Ids(inputs.given(id)?.1, vec![lanes, rows, 1]),
             ParameterSource::Cosines(index) => table(index, 0)?,
             ParameterSource::Sines(index) => table(index, 1)?,
-            ParameterSource::Mask(index) => {
-                let (mask, shape) = window.mask(lowered.masks[index]);
+            ParameterSource::Mask(rule) => {
+                let (mask, shape) = window.mask(rule);
                 Brought::Numbers(mask, shape.to_vec())
+            }
+            ParameterSource::Carried(id) => {
+                let shape = [lanes].into_iter().chain(self.graph.value(id).shape.extents().iter().copied());
+                Brought::Numbers(self.state.carried(id, window)?, shape.collect())
             }
             ParameterSource::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
             ParameterSource::Factors(temperature, extents) => {
@@ -221,17 +235,17 @@ impl ModelStep<'_> {
         })
     }
 
-    /// Stores new keys or values.
+    /// Stores what a call made of state.
     fn store(
         &mut self,
-        model: &CompiledGraph,
+        model: &GraphModel,
         name: &str,
-        id: ValueId,
         inputs: CallInputs<'_>,
+        store: impl FnOnce(&mut OpenVinoState, WindowCall<'_>, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let window = WindowCall { graph: self.graph, lanes: &lanes };
-        model.compiled.read(name, |numbers| self.state.write(id, window, numbers))?
+        let call = WindowCall { graph: self.graph, lanes: &lanes };
+        model.compiled.read(name, |rows| store(self.state, call, rows))?
     }
 }
 

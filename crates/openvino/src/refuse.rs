@@ -34,7 +34,7 @@ fn objection(graph: &Graph, node: &Node, written: &HashSet<ValueId>) -> Result<(
                     return Err(format!("its operand '{name}' cannot be used: {clause}"));
                 }
             }
-            Role::State(_) if !written.contains(id) => {
+            Role::State(_) if !written.contains(id) && node.op != Op::ShortConv => {
                 return Err(format!("the state '{name}' is not written before it is read"));
             }
             Role::State(_) | Role::Input | Role::Scratch | Role::Output => {}
@@ -56,13 +56,12 @@ fn objection(graph: &Graph, node: &Node, written: &HashSet<ValueId>) -> Result<(
 
 fn state_objection(graph: &Graph, id: ValueId) -> Result<(), String> {
     let value = graph.value(id);
-    let (name, dtype) = (&value.name, value.dtype);
+    let dtype = value.dtype;
     match graph.state_kind(value) {
-        Some(StateKind::Carried) => Err(format!("the carried value '{name}' is not supported")),
         Some(StateKind::Positions { .. }) if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
             Err(format!("OpenVINO has no KV cache in {dtype} here: use f32, f16 or bf16 (--kv f16)"))
         }
-        Some(StateKind::Positions { .. }) | None => Ok(()),
+        Some(StateKind::Positions { .. } | StateKind::Carried) | None => Ok(()),
     }
 }
 
@@ -85,6 +84,7 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Write { x: _ }
         | AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: _ }
+        | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
         | AppliedOp::Gate { act: _, limit: _, offset: _, gate: _, up: _ }
         | AppliedOp::GateHeads { act: _, gate: _, x: _ }
         | AppliedOp::MixHeads { weights: _, x: _ }
@@ -124,7 +124,6 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         }
         | AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
         | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
-        | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
         | AppliedOp::SsmScan {
             least: _,
             most: _,

@@ -12,7 +12,7 @@ use girih_graph::state::PositionMajor;
 use girih_graph::{Graph, GroupId, RangeFault, Role, Span, StateKind, ValueId};
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::lower::MaskRule;
+use crate::lower::{MaskRule, MaskedKeys};
 
 /// The state of all sequences.
 #[derive(Debug)]
@@ -91,23 +91,22 @@ impl WindowCall<'_> {
         each.max().unwrap_or(1)
     }
 
-    /// The mask of a rule, `[n, 1, r, positions]`: 0 where a row attends, else −∞. The positions of the window come first, if
-    /// the rule has state, then those of the rows.
+    /// The mask of a rule, `[n, 1, r, positions]`: 0 where a row attends, else −∞.
     pub fn mask(self, rule: MaskRule) -> (Vec<f32>, [usize; 4]) {
-        let blocks = rule.group.map_or(0, |group| self.blocks(group));
         let rows = self.lanes.first().map_or(0, |lane| lane.rows.indexes().len());
-        let width = blocks * BLOCK_POSITIONS + rows;
+        let width = match rule.of {
+            MaskedKeys::Window(group) => self.blocks(group) * BLOCK_POSITIONS,
+            MaskedKeys::Step => rows,
+        };
         let mut mask = vec![f32::NEG_INFINITY; self.lanes.len() * rows * width];
         for (lane, of_lane) in self.lanes.iter().zip(mask.chunks_exact_mut((rows * width).max(1))) {
             let end = lane.position as usize;
             for (position, row) in (end..).zip(of_lane.chunks_exact_mut(width)) {
                 let seen = lane.sees(rule.span, position);
-                let (window, own) = row.split_at_mut(blocks * BLOCK_POSITIONS);
-                if let Some(group) = rule.group {
-                    self.open(group, blocks, end, seen.clone(), window);
+                match rule.of {
+                    MaskedKeys::Window(group) => self.open(group, width / BLOCK_POSITIONS, end, seen, row),
+                    MaskedKeys::Step => row[seen.start.max(end) - end..seen.end.max(end) - end].fill(0.0),
                 }
-                let own_seen = seen.start.max(end) - end..seen.end.max(end) - end;
-                own[own_seen].fill(0.0);
             }
         }
         (mask, [self.lanes.len(), 1, rows, width])
@@ -143,6 +142,9 @@ impl OpenVinoState {
         let windows = graph.values.iter().filter_map(|value| match value.role {
             Role::State(group) => {
                 let kind = graph.groups[group.0 as usize].kind;
+                if kind == StateKind::Carried {
+                    return None;
+                }
                 let positions = (window_blocks(kind, graph.key.context as usize) * BLOCK_POSITIONS) as u64;
                 Some(positions.saturating_mul(value.row_len() as u64).saturating_mul(4 * lanes))
             }
@@ -208,6 +210,35 @@ impl OpenVinoState {
             let before = self.stamp(id, call, lane)?;
             self.blocks.write(&value.name, sequence, &by_row)?;
             self.follow(id, call, lane, before)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// What each lane carries, lane after lane.
+    pub(crate) fn carried(&self, id: ValueId, call: WindowCall<'_>) -> Result<Vec<f32>> {
+        let name = &call.graph.value(id).name;
+        let mut all = Vec::new();
+        for sequence in call.lanes {
+            all.extend(self.blocks.carried(name, sequence)?);
+        }
+        Ok(all)
+    }
+
+    /// Stores what each lane carries after the rows of a call, and at the end of each block. `rows` has those that it carried
+    /// before, then those of the call.
+    pub(crate) fn carry(&mut self, id: ValueId, call: WindowCall<'_>, rows: &[f32]) -> Result<()> {
+        let value = call.graph.value(id);
+        let (kept, width) = (value.shape.elements(), value.shape.columns());
+        let mut rest = rows;
+        for sequence in call.lanes {
+            let count = sequence.rows.indexes().len();
+            let (own, others) = rest.split_at(kept + count * width);
+            for (done, position) in (1..=count).zip(sequence.position as usize..) {
+                if (position + 1).is_multiple_of(BLOCK_POSITIONS) || done == count {
+                    self.blocks.carry(&value.name, sequence, position, &own[done * width..][..kept])?;
+                }
+            }
             rest = others;
         }
         Ok(())

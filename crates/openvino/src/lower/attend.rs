@@ -3,7 +3,7 @@
 use girih_graph::{Role, Span, ValueId};
 use girih_tensor::{DType, Error, Result};
 
-use super::lowering::{DIVIDE, GraphLowering, MaskRule, ParameterSource};
+use super::lowering::{DIVIDE, GraphLowering, MaskRule, MaskedKeys, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 
 /// The constants of attention.
@@ -46,7 +46,6 @@ impl GraphLowering<'_> {
             Some(mantissa) => self.rounded(heads, &mantissa),
         };
         self.written.insert(state, rounded);
-        self.held.remove(&state);
         Ok(())
     }
 
@@ -72,41 +71,41 @@ impl GraphLowering<'_> {
         self.binary("Subtract", sum, carry)
     }
 
-    /// Keys or values, `[n, heads, positions, size]`: those of earlier steps, then the rows of this one; or the rows only.
-    fn seen(&mut self, id: ValueId) -> Result<Port> {
+    /// Keys or values, `[n, heads, positions, size]`: those of earlier steps, if they are state, then those of the step.
+    fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
         if !matches!(self.graph.value(id).role, Role::State(_)) {
-            return self.heads(id);
-        }
-        if let Some(port) = self.held.get(&id) {
-            return Ok(*port);
+            return Ok(vec![self.heads(id)?]);
         }
         let new = self.written.get(&id).copied().ok_or_else(|| {
             let name = &self.graph.value(id).name;
             Error::new(format!("'{name}' is read before the step's rows are written; this is a bug in girih"))
         })?;
         let inner = self.inner(id);
-        let window = self.parameter(
-            ParameterSource::Window(id),
-            Precision::F32,
-            &[None, Some(inner[0]), None, Some(inner[1])],
-        );
-        let all = self.layer(layer("Concat", 1), "axis=\"2\"", &[window, new]);
-        self.held.insert(id, all);
-        Ok(all)
+        let shape = [None, Some(inner[0]), None, Some(inner[1])];
+        Ok(vec![self.parameter(ParameterSource::Window(id), Precision::F32, &shape), new])
     }
 
-    /// The mask of a rule, `[n, 1, r, positions]`, once for each of `times` heads that share keys.
+    /// The mask of positions, `[n, 1, r, positions]`, once for each of `times` heads that share keys.
     fn mask(&mut self, rule: MaskRule, times: usize) -> Port {
-        let known = self.masks.iter().position(|known| *known == rule);
-        let index = known.unwrap_or_else(|| {
-            self.masks.push(rule);
-            self.masks.len() - 1
-        });
-        let mask = self.parameter(ParameterSource::Mask(index), Precision::F32, &[None, Some(1), None, None]);
+        let shape = [None, Some(1), None, None];
+        let mask = self.parameter(ParameterSource::Mask(rule), Precision::F32, &shape);
         if times == 1 {
             return mask;
         }
         self.layer(layer("Concat", 1), "axis=\"2\"", &vec![mask; times])
+    }
+
+    /// The masks of keys of earlier steps, if there are any, and of those of the step, unless all are seen.
+    fn masks(&mut self, keys: ValueId, span: Span, times: usize) -> Vec<Option<Port>> {
+        let own = MaskRule { of: MaskedKeys::Step, span };
+        match self.graph.value(keys).role {
+            Role::State(group) => [MaskRule { of: MaskedKeys::Window(group), span }, own]
+                .map(|rule| Some(self.mask(rule, times)))
+                .to_vec(),
+            Role::Input | Role::Weight | Role::Scratch | Role::Output => {
+                vec![(span != Span::All).then(|| self.mask(own, times))]
+            }
+        }
     }
 
     pub(super) fn attend(
@@ -117,25 +116,19 @@ impl GraphLowering<'_> {
     ) -> Result<()> {
         let (heads, groups) = (self.inner(q)[0], self.inner(keys)[0]);
         let shared = heads / groups;
-        let group = match self.graph.value(keys).role {
-            Role::State(group) => Some(group),
-            Role::Input | Role::Weight | Role::Scratch | Role::Output => None,
-        };
-        let [keys, values] = [self.seen(keys)?, self.seen(values)?];
+        let masks = self.masks(keys, rule.span, shared);
+        let (keys, values) = (self.seen(keys)?, self.seen(values)?);
         let mut rows = self.heads(q)?;
         // The heads that share keys are further rows, so keys are not repeated.
         if shared > 1 {
             let size = self.inner(q)[1] as i64;
             rows = self.shaped(rows, &[0, groups as i64, -1, size]);
         }
-        let mask = match rule.span {
-            Span::All => None,
-            span => Some(self.mask(MaskRule { group, span }, shared)),
-        };
-        let mut result = if rule.softcap.is_none() && rule.sinks.is_none() {
-            self.fused([rows, keys, values], mask, rule.scale)
-        } else {
-            self.unfused([rows, keys, values], mask, rule, [heads, groups])?
+        let mut result = match (&keys[..], &values[..], rule) {
+            (&[keys], &[values], AttendRule { scale, span: _, softcap: None, sinks: None }) => {
+                self.fused([rows, keys, values], masks[0], scale)
+            }
+            _ => self.joined(rows, (&keys, &values, &masks), rule, [heads, groups])?,
         };
         if shared > 1 {
             let size = self.inner(y)[1] as i64;
@@ -151,47 +144,81 @@ impl GraphLowering<'_> {
         self.layer(layer("ScaledDotProductAttention", 13), "causal=\"false\"", &inputs)
     }
 
-    /// Scores, softmax and sum as layers of their own.
-    fn unfused(
+    /// One softmax over keys in several tensors, which are not copied to one: the weights of each part are powers of what
+    /// its scores lack of the largest of all, and their products with values are added.
+    fn joined(
         &mut self,
-        [rows, keys, values]: [Port; 3],
-        mask: Option<Port>,
+        rows: Port,
+        (keys, values, masks): (&[Port], &[Port], &[Option<Port>]),
         rule: AttendRule,
         [heads, groups]: [usize; 2],
     ) -> Result<Port> {
-        let scores =
-            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
-        let mut scores = self.scaled(scores, rule.scale);
-        if let Some(cap) = rule.softcap {
-            scores = self.capped(scores, cap);
+        let rows = self.scaled(rows, rule.scale);
+        let scores: Vec<Port> = keys
+            .iter()
+            .zip(masks)
+            .map(|(keys, mask)| self.scores(rows, *keys, *mask, rule.softcap))
+            .collect();
+        let sinks = rule.sinks.map(|sinks| self.sinks(sinks, [heads, groups])).transpose()?;
+        let last = self.model.integers(&[-1]);
+        let keep = "keep_dims=\"true\"";
+        let mut most = self.layer(layer("ReduceMax", 1), keep, &[scores[0], last]);
+        for scores in &scores[1..] {
+            let own = self.layer(layer("ReduceMax", 1), keep, &[*scores, last]);
+            most = self.binary("Maximum", most, own);
         }
-        if let Some(mask) = mask {
-            scores = self.binary("Add", scores, mask);
+        if let Some(sinks) = sinks {
+            most = self
+                .with_heads(most, [heads, groups], |lowering, most| lowering.binary("Maximum", most, sinks));
         }
-        let weights = match rule.sinks {
-            None => self.layer(layer("SoftMax", 8), "axis=\"-1\"", &[scores]),
-            Some(sinks) => {
-                let scores = self.shaped(scores, &[0, heads as i64, -1, 0]);
-                let weights = self.softmax_with(scores, sinks, heads)?;
-                self.shaped(weights, &[0, groups as i64, -1, 0])
-            }
-        };
-        Ok(self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"false\"", &[weights, values]))
+        let (mut sum, mut result) = (None, None);
+        for (scores, values) in scores.iter().zip(values) {
+            let below = self.binary("Subtract", *scores, most);
+            let powers = self.layer(layer("Exp", 1), "", &[below]);
+            let own = self.layer(layer("ReduceSum", 1), keep, &[powers, last]);
+            let products = self.layer(
+                layer("MatMul", 1),
+                "transpose_a=\"false\" transpose_b=\"false\"",
+                &[powers, *values],
+            );
+            sum = Some(sum.map_or(own, |sum| self.binary("Add", sum, own)));
+            result = Some(result.map_or(products, |result| self.binary("Add", result, products)));
+        }
+        let (mut sum, result) = (sum.expect("there are keys"), result.expect("there are keys"));
+        if let Some(sinks) = sinks {
+            let most = self.shaped(most, &[0, heads as i64, -1, 1]);
+            let below = self.binary("Subtract", sinks, most);
+            let power = self.layer(layer("Exp", 1), "", &[below]);
+            sum = self.with_heads(sum, [heads, groups], |lowering, sum| lowering.binary("Add", sum, power));
+        }
+        Ok(self.layer(layer("Divide", 1), DIVIDE, &[result, sum]))
     }
 
-    /// The softmax of scores, `[n, heads, r, positions]`, and of one more score for each head, which has no weight.
-    fn softmax_with(&mut self, scores: Port, sinks: ValueId, heads: usize) -> Result<Port> {
+    /// Scores of some keys, capped and masked.
+    fn scores(&mut self, rows: Port, keys: Port, mask: Option<Port>, softcap: Option<f32>) -> Port {
+        let mut scores =
+            self.layer(layer("MatMul", 1), "transpose_a=\"false\" transpose_b=\"true\"", &[rows, keys]);
+        if let Some(cap) = softcap {
+            scores = self.capped(scores, cap);
+        }
+        mask.map_or(scores, |mask| self.binary("Add", scores, mask))
+    }
+
+    /// The sinks of heads, `[1, heads, 1, 1]`.
+    fn sinks(&mut self, sinks: ValueId, [heads, _]: [usize; 2]) -> Result<Port> {
         let sinks = self.vector(sinks, &[heads])?;
-        let sinks = self.shaped(sinks, &[1, heads as i64, 1, 1]);
-        let last = self.model.integers(&[-1]);
-        let most = self.layer(layer("ReduceMax", 1), "keep_dims=\"true\"", &[scores, last]);
-        let most = self.binary("Maximum", most, sinks);
-        let [powers, of_sinks] = [scores, sinks].map(|scores| {
-            let below = self.binary("Subtract", scores, most);
-            self.layer(layer("Exp", 1), "", &[below])
-        });
-        let sum = self.layer(layer("ReduceSum", 1), "keep_dims=\"true\"", &[powers, last]);
-        let sum = self.binary("Add", sum, of_sinks);
-        Ok(self.layer(layer("Divide", 1), DIVIDE, &[powers, sum]))
+        Ok(self.shaped(sinks, &[1, heads as i64, 1, 1]))
+    }
+
+    /// A number for each row of each head, changed as `[n, heads, r, 1]`.
+    fn with_heads(
+        &mut self,
+        x: Port,
+        [heads, groups]: [usize; 2],
+        change: impl FnOnce(&mut Self, Port) -> Port,
+    ) -> Port {
+        let x = self.shaped(x, &[0, heads as i64, -1, 1]);
+        let x = change(self, x);
+        self.shaped(x, &[0, groups as i64, -1, 1])
     }
 }

@@ -28,7 +28,9 @@ pub(crate) enum ParameterSource {
     /// Sines of a rotation, with the signs of the pairs.
     Sines(usize),
     /// 0 where a row attends, else −∞.
-    Mask(usize),
+    Mask(MaskRule),
+    /// What each sequence carries.
+    Carried(ValueId),
     /// Keys or values of earlier steps.
     Window(ValueId),
     /// The indexes of output rows.
@@ -51,6 +53,8 @@ pub(crate) enum ResultMeaning {
     Output,
     /// A value that is watched.
     Watched(ValueId),
+    /// The rows that each sequence carried, then those of the step.
+    Carried(ValueId),
     /// The new rows of a state value, heads first.
     Written(ValueId),
 }
@@ -73,11 +77,19 @@ pub(crate) struct HostRotation {
     pub rotated: usize,
 }
 
-/// Which positions the rows of a step attend to.
+/// Keys that a mask is of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MaskedKeys {
+    /// Those of earlier steps, in the windows of a group of state.
+    Window(GroupId),
+    /// Those of the step.
+    Step,
+}
+
+/// Which keys the rows of a step attend to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MaskRule {
-    /// The state that they attend to, before the rows of the step; `None` if to the rows of the step only.
-    pub group: Option<GroupId>,
+    pub of: MaskedKeys,
     pub span: Span,
 }
 
@@ -88,7 +100,6 @@ pub(crate) struct LoweredModel {
     pub parameters: Vec<ModelParameter>,
     pub results: Vec<ModelResult>,
     pub rotations: Vec<HostRotation>,
-    pub masks: Vec<MaskRule>,
 }
 
 /// A value as the model has it.
@@ -108,13 +119,10 @@ pub(super) struct GraphLowering<'a> {
     pub(super) values: Vec<Forms>,
     /// The new rows of state values, `[n, heads, r, size]`.
     pub(super) written: HashMap<ValueId, Port>,
-    /// The rows of state values, old and new.
-    pub(super) held: HashMap<ValueId, Port>,
     pub(super) parameters: Vec<(ModelParameter, Port)>,
     pub(super) results: Vec<ModelResult>,
     pub(super) result_names: HashMap<Port, String>,
     pub(super) rotations: Vec<HostRotation>,
-    pub(super) masks: Vec<MaskRule>,
 }
 
 impl<'a> GraphLowering<'a> {
@@ -130,20 +138,18 @@ impl<'a> GraphLowering<'a> {
             model: ModelWriter::new(constants),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
-            held: HashMap::new(),
             parameters: Vec::new(),
             results: Vec::new(),
             result_names: HashMap::new(),
             rotations: Vec::new(),
-            masks: Vec::new(),
         }
     }
 
     /// The model.
     pub(super) fn finish(self) -> LoweredModel {
-        let GraphLowering { model, parameters, results, rotations, masks, .. } = self;
+        let GraphLowering { model, parameters, results, rotations, .. } = self;
         let parameters = parameters.into_iter().map(|(parameter, _)| parameter).collect();
-        LoweredModel { text: model.finish(), parameters, results, rotations, masks }
+        LoweredModel { text: model.finish(), parameters, results, rotations }
     }
 }
 

@@ -5,6 +5,7 @@
 //! windows of keys and values. New keys and values are results, which the host stores.
 
 mod attend;
+mod convolve;
 mod elements;
 mod heads;
 mod lowering;
@@ -20,7 +21,9 @@ use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
 use self::lowering::GraphLowering;
-pub(crate) use self::lowering::{HostRotation, LoweredModel, MaskRule, ParameterSource, ResultMeaning};
+pub(crate) use self::lowering::{
+    HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
+};
 use crate::ir::Constants;
 use crate::weights::PlaneLayout;
 
@@ -72,6 +75,7 @@ impl GraphLowering<'_> {
             AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
             AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
             AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
+            AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv(x, taps, carried, bias, y),
             AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
             AppliedOp::Activate { act, x } => self.activate(act, x, y),
             AppliedOp::Add { a, b } => self.add(a, b, y),
@@ -85,7 +89,6 @@ impl GraphLowering<'_> {
             | AppliedOp::Experts { .. }
             | AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
-            | AppliedOp::ShortConv { .. }
             | AppliedOp::SsmScan { .. }
             | AppliedOp::DeltaRule { .. }
             | AppliedOp::Xielu { .. } => {

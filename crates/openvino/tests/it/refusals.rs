@@ -46,10 +46,11 @@ fn a_library_that_is_none_is_refused() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn another_library_is_refused() {
     let sentence = refused("libc.so.6");
-    assert_eq!(sentence, "libc.so.6 is no OpenVINO: name its libopenvino_c");
+    // Other systems have no library of this name.
+    let is_other = sentence == "libc.so.6 is no OpenVINO: name its libopenvino_c";
+    assert!(is_other || sentence.starts_with("libc.so.6 cannot be loaded"), "{sentence}");
 }
 
 #[test]
