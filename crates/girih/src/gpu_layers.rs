@@ -51,7 +51,7 @@ fn most_layers(device: &dyn AnyBackend, graph: &Graph, blocks: &[u32]) -> Result
     if pool.is_none_or(|pool| pool.free == u64::MAX) {
         return refused(
             ErrorKind::Refused,
-            "gpu-layers auto needs to know the memory of the GPU, which its driver does not tell: \
+            "gpu-layers auto needs to know the free memory of the GPU, which its driver does not tell: \
              add gpu-memory, such as 8GiB, or choose a number of layers",
         );
     }

@@ -17,17 +17,21 @@ use crate::weights::GpuWeights;
 #[derive(Debug)]
 pub struct GpuBackend {
     device: Arc<GpuDevice>,
-    /// The device's memory that models may use; without a limit, the driver refuses what it has no room for.
+    /// The bytes of the device's memory that a model may take. `u64::MAX` if nobody tells; then the driver refuses what it has
+    /// no room for.
     memory: u64,
 }
 
 impl GpuBackend {
-    /// Opens a GPU; `memory` bounds what models may take of its memory.
+    /// Opens a GPU. A model may take `memory` bytes of it, or what its driver says is free; software has the host's memory, of
+    /// which it says nothing.
     ///
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
     pub fn open(choice: &AdapterChoice, memory: Option<u64>) -> Result<GpuBackend> {
-        Ok(GpuBackend::on(GpuDevice::open(&choice.find()?)?, memory))
+        let adapter = choice.find()?;
+        let memory = memory.or_else(|| adapter.free_memory());
+        Ok(GpuBackend::on(GpuDevice::open(&adapter)?, memory))
     }
 
     /// The backend on an open device.

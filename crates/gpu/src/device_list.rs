@@ -9,6 +9,8 @@ use wgpu::{
     Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags, MemoryBudgetThresholds,
 };
 
+use crate::memory::free_memory;
+
 /// An adapter of this machine: a GPU, or a program that computes as one.
 #[derive(Clone, Debug)]
 pub struct GpuAdapter {
@@ -99,6 +101,12 @@ impl AdapterChoice {
 }
 
 impl GpuAdapter {
+    /// The bytes of its own memory that a process may take now; `None` for software, or if its interface does not tell.
+    pub fn free_memory(&self) -> Option<u64> {
+        let percent = u64::from(MEMORY_PERCENT);
+        (!self.is_software).then(|| free_memory(&self.adapter)).flatten().map(|bytes| bytes / 100 * percent)
+    }
+
     /// The interface to the driver.
     pub(crate) fn adapter(&self) -> &Adapter {
         &self.adapter

@@ -30,7 +30,7 @@ const OPTIONS: &[BackendOption] = &[
         name: MEMORY,
         placeholder: "SIZE",
         help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
-            [default: what the driver allows]",
+            [default: what is free]",
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },
@@ -39,7 +39,7 @@ const OPTIONS: &[BackendOption] = &[
         name: "gpu-layers",
         placeholder: "N",
         help: "Number of layers that run on the GPU, the last ones and the head; the CPU runs the others. 'auto' is as many as \
-            fit into --gpu-memory [default: all]",
+            fit into its memory [default: all]",
         values: AllowedValues::Checked(|text| match text {
             "auto" => Ok(()),
             number => match number.parse::<usize>() {

@@ -3,7 +3,7 @@
 //!
 //! Results do not depend on the rows of a step, on other sequences or on the state of a cache: every sum has one order
 //! on a device.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod activation_words;
 mod backend;
@@ -17,6 +17,7 @@ mod layout;
 mod lower;
 mod matmul;
 mod matrix;
+mod memory;
 mod program;
 mod refuse;
 mod slots;
