@@ -224,10 +224,7 @@ impl PlaneFormat {
 }
 
 /// Planes with a number for each.
-fn pair_up<'a>(
-    planes: [&'a mut [u8]; 4],
-    [codes, zeros, offsets, scales]: [usize; 4],
-) -> [(&'a mut [u8], usize); 4] {
+fn pair_up(planes: [&mut [u8]; 4], [codes, zeros, offsets, scales]: [usize; 4]) -> [(&mut [u8], usize); 4] {
     let [a, b, c, d] = planes;
     [(a, codes), (b, zeros), (c, offsets), (d, scales)]
 }

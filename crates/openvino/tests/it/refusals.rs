@@ -46,10 +46,11 @@ fn a_library_that_is_none_is_refused() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn another_library_is_refused() {
     let sentence = refused("libc.so.6");
-    assert_eq!(sentence, "libc.so.6 is no OpenVINO: name its libopenvino_c");
+    // Only Linux has it.
+    let is_absent = sentence.starts_with("libc.so.6 cannot be loaded");
+    assert!(is_absent || sentence == "libc.so.6 is no OpenVINO: name its libopenvino_c", "{sentence}");
 }
 
 #[test]
