@@ -12,6 +12,7 @@ use girih_tensor::Result;
 use crate::device::OpenVinoDevice;
 use crate::ir::Constants;
 use crate::lower::lower;
+use crate::product_type::ProductType;
 use crate::program::OpenVinoProgram;
 use crate::refuse;
 use crate::state::OpenVinoState;
@@ -21,11 +22,12 @@ use crate::weights::{OpenVinoWeights, PlaneLayout};
 #[derive(Debug)]
 pub struct OpenVinoBackend {
     device: Arc<OpenVinoDevice>,
+    products: ProductType,
 }
 
 impl OpenVinoBackend {
-    pub(crate) fn new(device: Arc<OpenVinoDevice>) -> OpenVinoBackend {
-        OpenVinoBackend { device }
+    pub(crate) fn new(device: Arc<OpenVinoDevice>, products: ProductType) -> OpenVinoBackend {
+        OpenVinoBackend { device, products }
     }
 }
 
@@ -48,9 +50,9 @@ impl Backend for OpenVinoBackend {
         format!("openvino:{}, {}, OpenVINO {}", device.name, device.product, device.version())
     }
 
-    /// Weights have the numbers of their format, and everything else is `f32`.
-    fn numerics(&self, _: &Graph) -> Numerics {
-        Numerics::single()
+    /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        self.products.numerics(graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {

@@ -22,27 +22,27 @@ pub struct OpenVinoProgram {
     /// Computes only the output rows of the values of some names, unless one of them is watched.
     sunk: Option<SunkGather>,
     /// The model for steps without watched values.
-    model: RefCell<CompiledGraph>,
+    model: RefCell<GraphModel>,
     /// The model for the values that were watched last.
-    watched: RefCell<Option<(HashSet<ValueId>, CompiledGraph)>>,
+    watched: RefCell<Option<(HashSet<ValueId>, GraphModel)>>,
 }
 
 /// A compiled model of one of the graphs.
 #[derive(Debug)]
-struct CompiledGraph {
+struct GraphModel {
     lowered: LoweredModel,
     compiled: CompiledModel,
 }
 
-impl CompiledGraph {
-    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<CompiledGraph> {
+impl GraphModel {
+    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
         let lowered = lower(graph, &weights.layout, &mut constants, watched)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
         let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
-        Ok(CompiledGraph { lowered, compiled })
+        Ok(GraphModel { lowered, compiled })
     }
 }
 
@@ -54,7 +54,7 @@ impl OpenVinoProgram {
     pub(crate) fn new(graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
-        let model = RefCell::new(CompiledGraph::new(smaller, weights, &HashSet::new())?);
+        let model = RefCell::new(GraphModel::new(smaller, weights, &HashSet::new())?);
         Ok(OpenVinoProgram { all_rows: graph.clone(), sunk, model, watched: RefCell::default() })
     }
 
@@ -87,7 +87,7 @@ impl OpenVinoProgram {
         let mut kept = self.watched.borrow_mut();
         if kept.as_ref().is_none_or(|(known, _)| *known != watched) {
             *kept = None;
-            let model = CompiledGraph::new(graph, weights, &watched)?;
+            let model = GraphModel::new(graph, weights, &watched)?;
             *kept = Some((watched, model));
         }
         let (_, model) = kept.as_mut().expect("it was just made");
@@ -110,7 +110,7 @@ enum Brought {
 }
 
 impl ModelStep<'_> {
-    fn run(mut self, model: &mut CompiledGraph, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+    fn run(mut self, model: &mut GraphModel, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
@@ -148,7 +148,7 @@ impl ModelStep<'_> {
     }
 
     /// Runs the model for the sequences of a call.
-    fn call(&mut self, model: &mut CompiledGraph, inputs: CallInputs<'_>) -> Result<()> {
+    fn call(&mut self, model: &mut GraphModel, inputs: CallInputs<'_>) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
@@ -222,13 +222,7 @@ impl ModelStep<'_> {
     }
 
     /// Stores new keys or values.
-    fn store(
-        &mut self,
-        model: &CompiledGraph,
-        name: &str,
-        id: ValueId,
-        inputs: CallInputs<'_>,
-    ) -> Result<()> {
+    fn store(&mut self, model: &GraphModel, name: &str, id: ValueId, inputs: CallInputs<'_>) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         model.compiled.read(name, |numbers| self.state.write(id, window, numbers))?
