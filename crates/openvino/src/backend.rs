@@ -13,6 +13,7 @@ use crate::call::score_bytes;
 use crate::device::OpenVinoDevice;
 use crate::ir::Constants;
 use crate::lower::lower;
+use crate::product_type::ProductType;
 use crate::program::OpenVinoProgram;
 use crate::refuse;
 use crate::state::OpenVinoState;
@@ -22,11 +23,12 @@ use crate::weights::{OpenVinoWeights, PlaneLayout};
 #[derive(Debug)]
 pub struct OpenVinoBackend {
     device: Arc<OpenVinoDevice>,
+    products: ProductType,
 }
 
 impl OpenVinoBackend {
-    pub(crate) fn new(device: Arc<OpenVinoDevice>) -> OpenVinoBackend {
-        OpenVinoBackend { device }
+    pub(crate) fn new(device: Arc<OpenVinoDevice>, products: ProductType) -> OpenVinoBackend {
+        OpenVinoBackend { device, products }
     }
 }
 
@@ -49,9 +51,9 @@ impl Backend for OpenVinoBackend {
         format!("openvino:{}, {}, OpenVINO {}", device.name, device.product, device.version())
     }
 
-    /// Weights have the numbers of their format, and everything else is `f32`.
-    fn numerics(&self, _: &Graph) -> Numerics {
-        Numerics::single()
+    /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        self.products.numerics(graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {

@@ -15,6 +15,7 @@ mod ir;
 mod library;
 mod lower;
 mod planes;
+mod product_type;
 mod program;
 mod refuse;
 mod state;

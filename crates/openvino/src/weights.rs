@@ -11,6 +11,9 @@ use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
 use crate::planes::{PlaneFormat, ZeroKind};
 
+/// Bytes of a file that are read at once, to be made planes.
+const READ_BYTES: usize = 16 << 20;
+
 /// A weight in the buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoredWeight {
@@ -199,7 +202,9 @@ impl OpenVinoWeights {
                         DType::F32.pack(&numbers(value, source)?, into);
                     }
                 }
-                Some(StoredWeight::Blocks(planes)) => planes.read(value, source, bytes.bytes_mut())?,
+                Some(StoredWeight::Blocks(planes)) => {
+                    planes.read(value, source, bytes.bytes_mut(), READ_BYTES)?
+                }
                 None => {
                     let (name, dtype) = (&value.name, value.dtype);
                     return Err(Error::new(format!(
@@ -222,10 +227,15 @@ impl OpenVinoWeights {
 }
 
 impl BlockPlanes {
-    /// Reads a matrix and fills its planes, which lie one after another in the buffer.
-    fn read(&self, value: &Value, source: &dyn WeightSource, buffer: &mut [u8]) -> Result<()> {
-        let mut bytes = vec![0; value.dtype.matrix_bytes(value.shape.rows(), value.shape.columns())?];
-        source.read(&value.name, 0, &mut bytes)?;
+    /// Reads a matrix and fills its planes, which lie one after another in the buffer. `at_once` are the bytes of a file that
+    /// are read at once, or those of a row if that is more, so that little is in memory twice.
+    fn read(
+        &self,
+        value: &Value,
+        source: &dyn WeightSource,
+        buffer: &mut [u8],
+        at_once: usize,
+    ) -> Result<()> {
         let mut rest = &mut buffer[self.codes.offset..];
         let mut taken = self.codes.offset;
         let mut next = |plane: &Plane| {
@@ -238,9 +248,46 @@ impl BlockPlanes {
         let [zeros, offsets] =
             [&self.zeros, &self.offsets].map(|plane| plane.as_ref().map_or_else(Default::default, &mut next));
         let scales = next(&self.scales);
-        self.format.fill(value.shape, &bytes, [codes, zeros, offsets, scales]);
+        self.fill(value, source, [codes, zeros, offsets, scales], at_once)
+    }
+
+    /// Reads some rows after the others, and fills their part of the planes.
+    fn fill(
+        &self,
+        value: &Value,
+        source: &dyn WeightSource,
+        mut planes: [&mut [u8]; 4],
+        at_once: usize,
+    ) -> Result<()> {
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        let tile_rows = value.dtype.tile().0;
+        let tiles = (at_once / value.dtype.matrix_bytes(tile_rows, columns)?.max(1)).max(1);
+        let each = tiles.saturating_mul(tile_rows).min(rows).max(1);
+        let mut bytes = vec![0; value.dtype.matrix_bytes(each, columns)?];
+        let mut offset = 0;
+        for first in (0..rows).step_by(each) {
+            let shape = Shape::matrix(each.min(rows - first), columns);
+            let count = value.dtype.bytes(&shape)?;
+            source.read(&value.name, offset, &mut bytes[..count])?;
+            offset += count as u64;
+            let format = self.format;
+            let [codes, of_groups, scales] =
+                [format.code_bytes(shape), format.offset_bytes(shape), format.scale_bytes(shape)];
+            let [a, b, c, d] = &mut planes;
+            let parts =
+                [next_part(a, codes), next_part(b, of_groups), next_part(c, of_groups), next_part(d, scales)];
+            format.fill(shape, &bytes[..count], parts);
+        }
         Ok(())
     }
+}
+
+/// Takes the first bytes of a plane, or all if there are fewer.
+fn next_part<'a>(plane: &mut &'a mut [u8], count: usize) -> &'a mut [u8] {
+    let count = count.min(plane.len());
+    let (part, rest) = std::mem::take(plane).split_at_mut(count);
+    *plane = rest;
+    part
 }
 
 /// Whether the bytes of a file are those of the buffer.
@@ -256,4 +303,43 @@ fn numbers(value: &Value, source: &dyn WeightSource) -> Result<Vec<f32>> {
     let mut numbers = vec![0.0; value.shape.elements()];
     View::new(value.dtype, rows, columns, &bytes)?.unpack_rows(0..rows, &mut numbers);
     Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::testing::{WeightTable, stored_values};
+    use girih_graph::{Builder, Key, OutputKind};
+    use girih_tensor::Random;
+
+    use super::*;
+
+    #[test]
+    fn planes_do_not_depend_on_the_rows_that_are_read_at_once() {
+        for dtype in [DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q4NX] {
+            let shape = Shape::matrix(70, 512);
+            let bytes = stored_values(dtype, &shape, &mut Random(3));
+            let source = WeightTable(HashMap::from([("weight".to_owned(), bytes)]));
+            let key = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Logits };
+            let mut builder = Builder::new(key);
+            let x = builder.input("x", &[512], DType::F32);
+            let weight = builder.weight("weight", shape, dtype);
+            let y = builder.shaped("y", Op::Linear, &[x, weight], &[70]);
+            let y = builder.gather("rows", y);
+            let graph = builder.finish(y);
+            let layout = PlaneLayout::of(&graph);
+            let Some(StoredWeight::Blocks(planes)) = layout.find("weight") else {
+                panic!("{dtype} has planes")
+            };
+            let read = |at_once| {
+                let mut buffer = vec![0; layout.bytes()];
+                planes.read(graph.value(weight), &source, &mut buffer, at_once).unwrap();
+                buffer
+            };
+            let whole = read(READ_BYTES);
+            assert!(whole.iter().any(|byte| *byte != 0));
+            for at_once in [1, 2000, 20_000] {
+                assert!(read(at_once) == whole, "{dtype}, {at_once} bytes at once");
+            }
+        }
+    }
 }
