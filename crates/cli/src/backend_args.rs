@@ -31,12 +31,20 @@ impl BackendArgs {
     /// # Errors
     /// As [`BackendArgs::choice`].
     pub fn with_options_for(&self, backend: BackendChoice) -> Result<BackendChoice> {
+        let choice = self.added_to(backend)?;
+        choice.device()?;
+        Ok(choice)
+    }
+
+    /// `backend` with those of the options that it has.
+    ///
+    /// # Errors
+    /// When an option is not valid.
+    pub fn added_to(&self, backend: BackendChoice) -> std::result::Result<BackendChoice, girih::Error> {
         let info = backend.info();
         let has = |name: &str| info.options.iter().any(|spec| spec.name == name);
         let mut own = self.options.iter().filter(|(name, _)| has(name));
-        let choice = own.try_fold(backend, |choice, (name, value)| choice.with(name, value))?;
-        choice.device()?;
-        Ok(choice)
+        own.try_fold(backend, |choice, (name, value)| choice.with(name, value))
     }
 }
 

@@ -47,7 +47,10 @@ pub fn of_server(models: &[ServedModel], usual: Option<&UsualOptions>, reads: &S
         allowed.read.extend(driver.read.iter().map(PathBuf::from));
         allowed.devices.extend(driver.devices.iter().flat_map(|pattern| matching(pattern)));
         let settings = backend.settings();
-        let values = backend.info().options.iter().flat_map(|option| settings.all(option.name));
+        let of_driver = driver.options.iter().flat_map(|option| settings.all(option));
+        allowed.read.extend(of_driver.flat_map(|path| folders(Path::new(path))));
+        let others = backend.info().options.iter().filter(|option| !driver.options.contains(&option.name));
+        let values = others.flat_map(|option| settings.all(option.name));
         allowed.write.extend(values.filter(|value| value.contains('/')).map(PathBuf::from));
     }
     // A rule is about a folder that exists. What cannot be created is named when it is needed.

@@ -12,6 +12,8 @@ static BACKENDS: &[&BackendInfo] = &[
     &girih_npu::INFO,
     #[cfg(feature = "gpu")]
     &girih_gpu::INFO,
+    #[cfg(feature = "openvino")]
+    &girih_openvino::INFO,
 ];
 
 /// Returns the descriptions of all backends; the first is the default.

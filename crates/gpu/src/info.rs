@@ -42,6 +42,7 @@ const DRIVER: DriverFiles = DriverFiles {
         "/usr/share/nvidia",
         "/usr/share/vulkan",
     ],
+    options: &[],
     devices: &["/dev/dri", "/dev/dxg", "/dev/kfd", "/dev/nvidia*"],
 };
 

@@ -13,34 +13,13 @@
 
 use std::fmt::Write as _;
 
-use girih_tensor::DType;
+use girih_tensor::{CodeKind, DType};
 
 /// Rows of a band.
 pub(crate) const BAND: usize = 32;
 
 /// Columns of a group.
 pub(crate) const GROUP: usize = 32;
-
-/// The codes of a layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum CodeKind {
-    /// Single precision.
-    F32,
-    /// Half precision.
-    F16,
-    /// bf16.
-    BF16,
-    /// Four bits, as they are.
-    Four,
-    /// Four bits, minus 8.
-    FourLess8,
-    /// Four bits that stand for a level of IQ4_NL.
-    Iq4,
-    /// Four bits that stand for twice a number of E2M1.
-    E2m1,
-    /// Signed bytes.
-    Byte,
-}
 
 /// The scales of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,6 @@
 
 mod activation_words;
 mod backend;
-mod codes;
 mod device;
 mod device_list;
 mod group;

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use girih_tensor::DType;
+use girih_tensor::{CodeKind, DType, coded_group};
 
-use crate::codes::coded_group;
-use crate::layout::{BAND, BandLayout, CodeKind, GROUP, ScaleKind};
+use crate::layout::{BAND, BandLayout, GROUP, ScaleKind};
 
 /// The shape of one matrix, or of several of equal shape, in the device's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,13 +63,15 @@ impl BackendDevice {
 pub struct DriverFiles {
     /// Files and folders that are read.
     pub read: &'static [&'static str],
+    /// Options that name a folder or file that is read; of a file, its whole folder.
+    pub options: &'static [&'static str],
     /// Devices that are read, written and controlled, and folders of such; `*` at the end stands for any further letters.
     pub devices: &'static [&'static str],
 }
 
 impl DriverFiles {
     /// Those of a backend without a driver.
-    pub const NONE: DriverFiles = DriverFiles { read: &[], devices: &[] };
+    pub const NONE: DriverFiles = DriverFiles { read: &[], options: &[], devices: &[] };
 }
 
 /// Makes a backend with these settings, which may use these services.

@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod coded_group;
 mod dtype;
 mod error;
 pub mod format;
@@ -22,6 +23,7 @@ pub mod reference;
 mod shape;
 mod view;
 
+pub use coded_group::{CodeKind, CodedGroup, coded_group};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use format::{BlockFormat, Levels, Pack};

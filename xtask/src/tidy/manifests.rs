@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph", "file"]),
     ("gpu", &["tensor", "graph"]),
+    ("openvino", &["tensor", "graph"]),
     ("npu-lab", &["tensor", "graph", "model", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),
@@ -24,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "girih",
         &[
             "tensor", "graph", "file", "words", "hub", "image", "model", "engine", "grammar", "cpu", "npu",
-            "gpu",
+            "gpu", "openvino",
         ],
     ),
     // Whatever the server lacks is missing in the library, for everybody.

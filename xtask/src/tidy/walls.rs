@@ -21,6 +21,7 @@ const UNSAFE: &[&str] = &[
     "crates/gpu/src/memory.rs",
     // Matrix units, which wgpu counts as experimental, and kernels without tests of their indices.
     "crates/gpu/src/trusted.rs",
+    "crates/openvino/src/ffi.rs",
 ];
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every
@@ -83,7 +84,7 @@ const OPENERS: &[&str] = &[
 ];
 
 /// The crates of the backends.
-const BACKENDS: [&str; 3] = ["girih_cpu", "girih_npu", "girih_gpu"];
+const BACKENDS: [&str; 4] = ["girih_cpu", "girih_npu", "girih_gpu", "girih_openvino"];
 
 /// The folders and files that may name a backend. `girih` chooses one, and the
 /// crates themselves and `npu-lab`, which observes the array, lie below it.
@@ -95,6 +96,7 @@ const BACKEND_USERS: &[&str] = &[
     "crates/npu/",
     "crates/gpu/",
     "crates/npu-lab/",
+    "crates/openvino/",
     "crates/cli/src/cmd/npu/",
     "crates/cli/src/cmd/doctor.rs",
     "crates/cli/src/advice.rs",

@@ -1,8 +1,13 @@
 //! `girih doctor`: this machine's capabilities and bottlenecks, and whether girih
 //! works on it.
 
+use std::time::{Duration, Instant};
+
 use girih::tools::FreeMemory;
-use girih::{BUILT_IN, BUILT_IN_PROMPT, BackendDevice, BackendInfo, Conversation, Model, Request, Sampling};
+use girih::{
+    BUILT_IN, BUILT_IN_PROMPT, BackendChoice, BackendDevice, BackendInfo, Conversation, Model, Request,
+    RunOptions, Sampling,
+};
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
@@ -12,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
 use crate::advice::MachineState;
+use crate::backend_args::BackendArgs;
 use crate::error::{Error, Result};
 use crate::limits::{self, MeasuredLimit};
 use crate::loading::{environment, open_options};
@@ -33,6 +39,9 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    // The built-in model runs on it.
+    #[command(flatten)]
+    backend: BackendArgs,
 }
 
 /// The results of all checks.
@@ -51,10 +60,20 @@ struct Findings {
     /// The bytes of the downloaded models.
     cached: std::result::Result<u64, girih::Error>,
     packed: Option<PackedStatus>,
-    story: Result<()>,
+    story: Result<Story>,
     templates: Result<()>,
     /// The sandbox of the process that renders chat templates.
     sandbox: Result<SandboxReport>,
+}
+
+/// How the built-in model ran.
+struct Story {
+    /// The backend with its device.
+    backend: String,
+    /// From the model's files to a program that runs.
+    load: Duration,
+    /// A token of the reply.
+    token: Duration,
 }
 
 /// The devices of a backend, or why they are unknown.
@@ -66,7 +85,7 @@ struct Devices {
 /// Runs the checks. `settings` are the faults of the environment and the configuration file.
 pub fn run(args: &Args, settings: Vec<String>) -> Result<Outcome> {
     let threads = args.threads.map_or_else(girih_cpu::default_threads, usize::from);
-    let findings = Findings::now(threads, settings)?;
+    let findings = Findings::now(threads, settings, &args.backend)?;
     if args.json {
         print_json(&findings.json())?
     } else {
@@ -77,9 +96,10 @@ pub fn run(args: &Args, settings: Vec<String>) -> Result<Outcome> {
 }
 
 impl Devices {
-    /// Finds the devices that a backend has without options.
-    fn of(info: &'static BackendInfo) -> Devices {
-        let found = girih::backend(info.name).and_then(|choice| (info.devices)(choice.settings()));
+    /// Finds the devices that a backend has with these options.
+    fn of(info: &'static BackendInfo, options: &BackendArgs) -> Devices {
+        let choice = girih::backend(info.name).and_then(|choice| options.added_to(choice));
+        let found = choice.and_then(|choice| (info.devices)(choice.settings()));
         Devices { backend: info.name, found }
     }
 
@@ -119,7 +139,7 @@ impl Devices {
 }
 
 impl Findings {
-    fn now(threads: usize, settings: Vec<String>) -> Result<Findings> {
+    fn now(threads: usize, settings: Vec<String>, backend: &BackendArgs) -> Result<Findings> {
         // First, as the other checks would count as load.
         let state = MachineState::now(threads);
         let (processor, features) = machine::processor();
@@ -133,7 +153,7 @@ impl Findings {
             features,
             memory: FreeMemory::now(),
             limits: limits::table(threads, &Show::Notes.bar("measuring", 0, Unit::Things("limits"))),
-            devices: girih::backends().iter().map(|info| Devices::of(info)).collect(),
+            devices: girih::backends().iter().map(|info| Devices::of(info, backend)).collect(),
             prefetch_distances: prefetch_distance::measure(
                 &girih_cpu::kernels::tables()[0],
                 threads,
@@ -143,7 +163,7 @@ impl Findings {
             environment,
             cached,
             packed: PackedStatus::now()?,
-            story: check_story(),
+            story: backend.choice().and_then(|choice| Story::check(choice.with_threads(Some(threads)))),
             templates: check_templates(),
             sandbox: sandbox::probe(),
         })
@@ -183,7 +203,8 @@ impl Findings {
             "read_ahead": self.prefetch_distances.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
             "packed_weights": self.packed.as_ref().map(PackedStatus::json),
-            "built_in_model": outcome(&self.story),
+            "built_in_model": self.story.as_ref().map_or_else(failure, |_| "works".to_owned()),
+            "built_in_model_run": self.story.as_ref().ok().map(Story::json),
             "chat_templates": outcome(&self.templates),
             "template_worker": sandbox_json(&self.sandbox),
             "settings": self.settings,
@@ -223,7 +244,7 @@ impl Findings {
         print_cache(&self.environment, &self.cached)?;
         let packed = self.packed.iter().flat_map(|packed| packed.lines());
         packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
-        print_line!("built-in model: {}", outcome(&self.story))?;
+        print_line!("built-in model: {}", self.story.as_ref().map_or_else(failure, Story::sentence))?;
         print_line!("chat templates: {}", outcome(&self.templates))?;
         match &self.sandbox {
             Ok(report) => print_line!("template worker: {}", sandbox::sentence(report))?,
@@ -314,15 +335,42 @@ fn shape(topology: &Topology) -> String {
     )
 }
 
-/// Compares a reply of the built-in model with the known text.
-fn check_story() -> Result<()> {
-    let session = Model::open(BUILT_IN)?.start()?;
-    let request = Request::new(BUILT_IN_PROMPT).sampling(Sampling::greedy()).max_tokens(24);
-    let text = session.generate(request)?.text()?;
-    if text.starts_with(STORY) {
-        return Ok(());
+/// Tokens of the built-in model's reply.
+const STORY_TOKENS: u32 = 24;
+
+impl Story {
+    /// Runs the built-in model, and compares its reply with the known text.
+    fn check(backend: BackendChoice) -> Result<Story> {
+        let name = backend.to_string();
+        let begun = Instant::now();
+        let options = RunOptions { backend, ..RunOptions::default() };
+        let session = Model::open(BUILT_IN)?.plan(options)?.start(|_| ())?;
+        session.wait_until_ready()?;
+        let load = begun.elapsed();
+        let begun = Instant::now();
+        let request = Request::new(BUILT_IN_PROMPT).sampling(Sampling::greedy()).max_tokens(STORY_TOKENS);
+        let text = session.generate(request)?.text()?;
+        let token = begun.elapsed() / STORY_TOKENS;
+        if text.starts_with(STORY) {
+            return Ok(Story { backend: name, load, token });
+        }
+        Err(Error::work(format!("the built-in model on {name} continues with {text:?} instead of {STORY:?}")))
     }
-    Err(Error::work(format!("the built-in model continues with {text:?} instead of {STORY:?}")))
+
+    fn sentence(&self) -> String {
+        let Story { backend, load, token } = self;
+        let (load, token) = (load.as_secs_f64(), token.as_secs_f64() * 1e3);
+        format!("works on {backend}: {load:.2} s to load, {token:.2} ms a token")
+    }
+
+    fn json(&self) -> Value {
+        let Story { backend, load, token } = self;
+        json!({
+            "backend": backend,
+            "load_seconds": load.as_secs_f64(),
+            "seconds_per_token": token.as_secs_f64(),
+        })
+    }
 }
 
 /// Renders a small template in the worker process.

@@ -52,7 +52,9 @@ fn embedding_rows_give_the_bytes_of_the_same_tokens() {
     let width = model.files().facts.sizes.width;
     let table = model.files().weights.numbers("embed.table").unwrap();
     let tokens: Vec<u32> = (0..90).map(|i| 3 + i * 37 % 500).collect();
-    for name in girih::backends().iter().map(|info| info.name).filter(|name| *name != "npu") {
+    let has_device = |name: &&str| backend(name).unwrap().device().is_ok();
+    let names = girih::backends().iter().map(|info| info.name).filter(|name| *name != "npu");
+    for name in names.filter(has_device) {
         for chunk in [7, 64] {
             let load = |given_rows| {
                 let backend = backend(name).unwrap();

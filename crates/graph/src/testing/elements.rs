@@ -143,7 +143,11 @@ fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
             };
             (round.gamma(6) + of_argument(twice, 4), (4.0 * f64::EPSILON + of_tanh) * x.abs())
         }
-        Act::Gelu => (round.gamma(14), 4.0 * f64::EPSILON * x.abs()),
+        Act::Gelu => {
+            // A sum with 1 that cancels has the unit roundoff of 1, too.
+            let of_sum = if round.erf > 0.0 { round.erf + round.gamma(2) } else { 0.0 };
+            (round.gamma(14), (4.0 * f64::EPSILON + of_sum / 2.0) * x.abs())
+        }
         Act::QuickGelu => (round.gamma(6) + of_argument(1.702 * x, 2), 0.0),
         Act::Softplus => (round.gamma(11), 0.0),
         Act::Relu | Act::Identity => (round.gamma(1), 0.0),

@@ -21,6 +21,9 @@ pub struct Roundoff {
     pub least: f64,
     /// How GELU's tanh form is computed.
     pub gelu: GeluForm,
+    /// The largest error of the `erf` in GELU's other form, if it is computed as `x/2 · (1 + erf(x / √2))`; 0 if nothing
+    /// cancels.
+    pub erf: f64,
 }
 
 /// How GELU's tanh form is computed, with `u = √(2/π) · (x + 0.044715·x³)`.
@@ -34,8 +37,14 @@ pub enum GeluForm {
 
 impl Roundoff {
     /// Everything in single precision.
-    pub const SINGLE: Roundoff =
-        Roundoff { unit: U, stored: 0.0, operands: DType::F32, least: 0.0, gelu: GeluForm::Sigmoid };
+    pub const SINGLE: Roundoff = Roundoff {
+        unit: U,
+        stored: 0.0,
+        operands: DType::F32,
+        least: 0.0,
+        gelu: GeluForm::Sigmoid,
+        erf: 0.0,
+    };
 
     /// The relative error of `n` successive roundings: `n·u / (1 − n·u)` (Higham, *Accuracy and Stability of
     /// Numerical Algorithms*, §3.1). In any order, a sum of `n` rounded terms has this error of the sum of their

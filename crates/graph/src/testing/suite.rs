@@ -20,6 +20,17 @@ use crate::runner::Runner;
 /// Opens a backend; called for each case.
 pub type Open<'a> = &'a dyn Fn() -> Box<dyn AnyBackend>;
 
+/// For which steps a backend promises the bytes of one step of all rows. Others are compared within the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EqualBytes {
+    /// Steps of any rows.
+    AnySteps,
+    /// Steps of several rows: those of one row round in another order.
+    SeveralRows,
+    /// None but equal steps.
+    SameSteps,
+}
+
 /// A backend that runs the cases.
 #[derive(Clone, Copy)]
 pub struct TestedBackend<'a> {
@@ -29,9 +40,8 @@ pub struct TestedBackend<'a> {
     pub ways: &'a [Open<'a>],
     /// How it rounds; without it, only bytes are compared.
     pub round: Option<Roundoff>,
-    /// Whether a step of one row rounds in another order than several rows do. Then the suite compares steps of
-    /// one row within the bound, and the bytes of the others.
-    pub one_row_differs: bool,
+    /// Which steps it computes with equal bytes.
+    pub equal_bytes: EqualBytes,
     /// The most cases for each op and reason that the host computes for the device: a case more would compare the
     /// definition with itself.
     pub host_cases: usize,
@@ -42,7 +52,7 @@ pub struct TestedBackend<'a> {
 impl<'a> TestedBackend<'a> {
     /// A backend that computes every case itself, with equal bytes for steps of any size.
     pub fn new(name: &'a str, ways: &'a [Open<'a>], round: Option<Roundoff>) -> TestedBackend<'a> {
-        TestedBackend { name, ways, round, one_row_differs: false, host_cases: 0, refusals: &[] }
+        TestedBackend { name, ways, round, equal_bytes: EqualBytes::AnySteps, host_cases: 0, refusals: &[] }
     }
 }
 
@@ -144,12 +154,15 @@ fn check_case(
     for (index, way) in subject.ways.iter().enumerate() {
         let mut runner = opened(way(), case)?;
         let mut cuts = drawn_cuts(case, &mut random);
-        if subject.one_row_differs {
+        if subject.equal_bytes != EqualBytes::AnySteps {
             if let Some((want, round)) = &bounded {
                 let got = run(&mut *runner, case, &cuts).map_err(failed)?;
                 report.worst = report.worst.max(compare(&got, want, &case.bounds, *round)?);
             }
-            cuts = without_single_rows(cuts);
+            cuts = match subject.equal_bytes {
+                EqualBytes::AnySteps | EqualBytes::SeveralRows => without_single_rows(cuts),
+                EqualBytes::SameSteps => case.whole(),
+            };
         }
         let again = run(&mut *runner, case, &cuts).map_err(failed)?;
         if let Some(at) = first_difference(&got, &again) {

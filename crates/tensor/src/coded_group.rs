@@ -1,15 +1,42 @@
-//! The codes, scales and offsets of the blocks of each format, group by group of 32 values.
+//! The codes, scales and offsets of the blocks of each format, group by group of 32 values, for devices that
+//! compute with codes.
 
-use girih_tensor::DType;
+use crate::dtype::DType;
 
-use crate::layout::GROUP;
+/// Values of a group, the largest that share a scale in a format.
+const GROUP: usize = 32;
 
-/// 32 values of a row: their codes, and for each 16 of them a scale and an offset.
+/// 32 values of a row: their codes, and for each 16 of them a scale and an offset. A value is
+/// `scale · number(code) + offset`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CodedGroup {
+pub struct CodedGroup {
+    /// The codes; [`CodeKind`] says what they stand for.
     pub codes: [u8; GROUP],
+    /// The scales of each half.
     pub scales: [f32; 2],
+    /// The offsets of each half; 0 in formats without.
     pub offsets: [f32; 2],
+}
+
+/// What the codes of a format stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CodeKind {
+    /// Single precision.
+    F32,
+    /// Half precision.
+    F16,
+    /// bf16.
+    BF16,
+    /// Four bits, as they are.
+    Four,
+    /// Four bits, minus 8.
+    FourLess8,
+    /// Four bits that stand for a level of IQ4_NL.
+    Iq4,
+    /// Four bits that stand for twice a number of E2M1.
+    E2m1,
+    /// Signed bytes.
+    Byte,
 }
 
 impl CodedGroup {
@@ -74,12 +101,11 @@ fn three_bit_scale(packed: &[u8], index: usize) -> f32 {
     f32::from(low | high << 4) - 32.0
 }
 
-/// Group `group` of a block; of a tile of Q4NX, that of row `row`. Codes of [`CodeKind::Byte`](crate::layout::CodeKind) are
-/// signed.
+/// Group `group` of a block; of a tile of Q4NX, that of row `row`.
 ///
 /// # Panics
 /// When the format has no groups.
-pub(crate) fn coded_group(dtype: DType, block: &[u8], row: usize, group: usize) -> CodedGroup {
+pub fn coded_group(dtype: DType, block: &[u8], row: usize, group: usize) -> CodedGroup {
     let first = group * GROUP;
     match dtype {
         DType::Q4_0 => CodedGroup::of(plane::<4>(&block[2..18], 0), half_at(block, 0), 0.0),

@@ -1,0 +1,117 @@
+//! The backend: the parts of the crate that each call uses.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
+use girih_graph::{
+    AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, ScratchPlan, Value, sink_gather,
+};
+use girih_tensor::Result;
+
+use crate::call::score_bytes;
+use crate::device::OpenVinoDevice;
+use crate::ir::Constants;
+use crate::lower::lower;
+use crate::product_type::ProductType;
+use crate::program::OpenVinoProgram;
+use crate::refuse;
+use crate::state::OpenVinoState;
+use crate::weights::{OpenVinoWeights, PlaneLayout};
+
+/// The backend that runs graphs on a device of OpenVINO.
+#[derive(Debug)]
+pub struct OpenVinoBackend {
+    device: Arc<OpenVinoDevice>,
+    products: ProductType,
+}
+
+impl OpenVinoBackend {
+    pub(crate) fn new(device: Arc<OpenVinoDevice>, products: ProductType) -> OpenVinoBackend {
+        OpenVinoBackend { device, products }
+    }
+}
+
+impl Backend for OpenVinoBackend {
+    type Weights = OpenVinoWeights;
+    type State = OpenVinoState;
+    type Program = OpenVinoProgram;
+    type Output = HostRows;
+
+    fn name(&self) -> &'static str {
+        "openvino"
+    }
+
+    fn kernels(&self) -> String {
+        self.device.product.clone()
+    }
+
+    fn describe(&self, _: &Graph) -> String {
+        let device = &self.device;
+        format!("openvino:{}, {}, OpenVINO {}", device.name, device.product, device.version())
+    }
+
+    /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        self.products.numerics(graph)
+    }
+
+    fn ladder(&self, largest: Key) -> Vec<Key> {
+        vec![largest]
+    }
+
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        refuse::knows(call)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        refuse::objections(graph)
+    }
+
+    /// OpenVINO packs the weights of products for its kernels, so they are counted twice.
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        let bytes = PlaneLayout::of(graph).bytes() as u64;
+        MemoryPlan::on_host(PoolBytes {
+            weights: bytes.saturating_mul(2),
+            in_file: 0,
+            state: OpenVinoState::plan(graph, blocks),
+            scratch: (ScratchPlan::of(graph).bytes as u64).saturating_add(score_bytes(graph)),
+            output: HostRows::plan(graph),
+            staging: 0,
+        })
+    }
+
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<OpenVinoWeights> {
+        let layout = PlaneLayout::of(graph);
+        let mut constants = Constants::behind(layout.bytes());
+        // The models that the graph will need have all of their constants behind the weights.
+        lower(graph, &layout, &mut constants, &HashSet::new())?;
+        if let Some(sunk) = sink_gather(graph) {
+            lower(&sunk.graph, &layout, &mut constants, &HashSet::new())?;
+        }
+        OpenVinoWeights::load(&self.device, graph, layout, constants, source)
+    }
+
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<OpenVinoState> {
+        OpenVinoState::new(graph, blocks)
+    }
+
+    fn compile(&self, graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
+        OpenVinoProgram::new(graph, weights)
+    }
+
+    fn output(&self, graph: &Graph) -> Result<HostRows> {
+        HostRows::new(graph)
+    }
+
+    fn run(
+        &self,
+        program: &OpenVinoProgram,
+        weights: &OpenVinoWeights,
+        state: &mut OpenVinoState,
+        output: &mut HostRows,
+        step: Step<'_>,
+    ) -> Result<()> {
+        program.run(weights, state, output, step)
+    }
+}

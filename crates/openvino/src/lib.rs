@@ -1,0 +1,28 @@
+//! The backend for OpenVINO: graphs as models that a processor, GPU or NPU of Intel runs. It knows no models, text or
+//! requests.
+//!
+//! The library is found when a device is opened; nothing of it is needed to build. Keys and values lie in the host's
+//! memory, in blocks as the engine assigns them, and in windows as a model reads them. In single precision, equal calls
+//! have equal bytes; chunks and neighbours may change the last bits.
+#![deny(unsafe_code)]
+
+mod backend;
+mod call;
+mod device;
+mod ffi;
+mod info;
+mod ir;
+mod library;
+mod lower;
+mod planes;
+mod product_type;
+mod program;
+mod refuse;
+mod state;
+mod weights;
+
+pub use backend::OpenVinoBackend;
+pub use info::INFO;
+pub use program::OpenVinoProgram;
+pub use state::OpenVinoState;
+pub use weights::OpenVinoWeights;

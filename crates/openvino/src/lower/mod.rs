@@ -1,0 +1,100 @@
+//! Translates a graph into a model of OpenVINO: one file for each group of ops.
+//!
+//! The model computes `n` sequences with `r` rows each, so rows `[R, …]` become `[n, r, …]`, output rows `[1, o, …]` and pooled
+//! rows `[n, 1, …]`. What depends on positions comes from the host: rotations, masks, the indexes of output rows, and
+//! windows of keys and values. New keys and values are results, which the host stores.
+
+mod attend;
+mod convolve;
+mod elements;
+mod heads;
+mod lowering;
+mod matmul;
+mod norms;
+mod rope;
+mod rows;
+
+use std::collections::HashSet;
+
+use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId};
+use girih_tensor::{Error, Result};
+
+use self::attend::AttendRule;
+use self::lowering::GraphLowering;
+pub(crate) use self::lowering::{
+    HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
+};
+use crate::ir::Constants;
+use crate::weights::PlaneLayout;
+
+/// Translates a graph without faults whose nodes the backend does not refuse. Values of `watched` become results.
+///
+/// # Errors
+/// When the graph has what the backend refuses.
+pub(crate) fn lower(
+    graph: &Graph,
+    layout: &PlaneLayout,
+    constants: &mut Constants,
+    watched: &HashSet<ValueId>,
+) -> Result<LoweredModel> {
+    let mut lowering = GraphLowering::new(graph, layout, constants);
+    for node in &graph.nodes {
+        lowering.node(node)?;
+    }
+    lowering.results(watched)?;
+    Ok(lowering.finish())
+}
+
+impl GraphLowering<'_> {
+    fn node(&mut self, node: &Node) -> Result<()> {
+        let call = node.op.applied_to(&node.inputs).expect("the checker refuses other numbers of operands");
+        let y = node.output;
+        match call {
+            AppliedOp::Embed { ids, table } => self.embed(ids, table, y),
+            AppliedOp::Norm { epsilon, x, weight } => self.norm(epsilon, x, weight, y),
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                self.layer_norm(epsilon, x, [weight, bias], y)
+            }
+            AppliedOp::Linear { x, weight, bias } => self.linear(x, weight, bias, y),
+            AppliedOp::Reshape { x } => self.reshape(x, y),
+            AppliedOp::Rope { pairing, factor, x, frequencies, positions } => {
+                self.rope(pairing, factor, x, [Some(frequencies), positions], y)
+            }
+            AppliedOp::Write { x } => self.write(x, y),
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                self.attend(AttendRule { scale, span, softcap, sinks }, [q, keys, values], y)
+            }
+            AppliedOp::MatchRms { least, x, like } => self.match_rms(least, x, like, y),
+            AppliedOp::Sparsify { deviations, x } => self.sparsify(deviations, x, y),
+            AppliedOp::LinearHeads { x, weight } => self.linear_heads(x, weight, y),
+            AppliedOp::Concat { a, b } => self.concat(a, b, y),
+            AppliedOp::Temper { beta, every, offset, x } => {
+                self.temper(Temperature { beta, every, offset }, x, y)
+            }
+            AppliedOp::GateHeads { act, gate, x } => self.gate_heads(act, gate, x, y),
+            AppliedOp::MixHeads { weights, x } => self.mix_heads(weights, x, y),
+            AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
+            AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
+            AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv(x, taps, carried, bias, y),
+            AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
+            AppliedOp::Activate { act, x } => self.activate(act, x, y),
+            AppliedOp::Add { a, b } => self.add(a, b, y),
+            AppliedOp::Scale { factor, x } => self.scale(factor, x, y),
+            AppliedOp::Softcap { cap, x } => self.softcap(cap, x, y),
+            AppliedOp::Clamp { low, high, x } => self.clamp(low, high, x, y),
+            AppliedOp::Gather { x } => self.gather(x, y),
+            AppliedOp::Pool { how, x } => self.pool(how, x, y),
+            AppliedOp::Splice { x, given } => self.splice(x, given, y),
+            AppliedOp::Route { .. }
+            | AppliedOp::Experts { .. }
+            | AppliedOp::SelectKeys { .. }
+            | AppliedOp::AttendLatent { .. }
+            | AppliedOp::SsmScan { .. }
+            | AppliedOp::DeltaRule { .. }
+            | AppliedOp::Xielu { .. } => {
+                let name = node.op.name();
+                Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
+            }
+        }
+    }
+}

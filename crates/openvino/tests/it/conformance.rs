@@ -1,0 +1,39 @@
+//! The conformance suite: each op within its bound of the interpreter, however rows are divided into steps.
+
+use girih_graph::OpName;
+use girih_graph::testing::{
+    EqualBytes, GeluForm, Open, Roundoff, TestedBackend, U, check, check_cases, draw,
+};
+
+use crate::opened::{open, processor};
+
+/// Cases of each op, unless the variable `GIRIH_SEEDS` says more.
+const SEEDS: u64 = 8;
+
+/// Single precision with OpenVINO's functions. GELU's tanh form cancels. In the tail `Q(t)` of the other form, the exponent
+/// −t²/2 is rounded twice, which is an error of `t² · Q(t)` units, below 0.17 for any `t`, and of twice as much of `erf`.
+/// Subnormal numbers may be taken for zero; operands of the cases multiply each other by less than 64.
+const FUNCTIONS: Roundoff = Roundoff {
+    gelu: GeluForm::Tanh,
+    erf: 2.0 * 0.17 * U,
+    least: 64.0 * f32::MIN_POSITIVE as f64,
+    ..Roundoff::SINGLE
+};
+
+#[test]
+fn each_op_is_within_its_bound_in_any_steps() {
+    let Some(choice) = processor() else { return };
+    // More of the ops that read matrices, so that each format is among the cases.
+    let seeds = std::env::var("GIRIH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let ways: [Open<'_>; 1] = [&|| open(&choice)];
+    let subject = TestedBackend {
+        equal_bytes: EqualBytes::SameSteps,
+        ..TestedBackend::new("openvino", &ways, Some(FUNCTIONS))
+    };
+    let of_matrices = (seeds..seeds + 40)
+        .flat_map(|seed| [OpName::Embed, OpName::Linear].map(|op| (seed, draw(op, seed, FUNCTIONS))));
+    for report in [check(subject, 0..seeds), check_cases(subject, of_matrices)] {
+        println!("{report}");
+        assert_eq!(report.faults(), [] as [&str; 0]);
+    }
+}

@@ -1,0 +1,6 @@
+//! The backend on the processor of this machine, if OpenVINO is installed.
+
+mod conformance;
+mod formats;
+mod opened;
+mod refusals;

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Verifies fixtures on OpenVINO's CPU device, in chunks of several sizes, and that what it cannot run is refused by name.
+#
+#     scripts/openvino_check.sh GIRIH LIBRARY [BACKEND]
+#
+# LIBRARY is OpenVINO's libopenvino_c or its folder, such as openvino/libs of a Python's packages. BACKEND is such as openvino:GPU
+# (default: openvino:CPU). Needs the fixtures of this repository. On two cores it takes a minute.
+set -u
+girih=$(realpath "$1")
+library=$(realpath "$2")
+backend=${3:-openvino:CPU}
+cd "$(dirname "$0")/.." || exit 1
+failed=0
+
+# verified NAME OPTION…: prints whether a fixture passes.
+verified() {
+    name=$1
+    shift
+    folder=tests/fixtures/$name
+    said=$(timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" --backend "$backend" \
+        --openvino-lib "$library" "$@" 2>&1) && echo "ok      $name $*" && return
+    echo "FAILED  $name $*"
+    echo "$said" | tail -3
+    failed=1
+}
+
+for name in bert nomic_bert; do
+    verified "$name"
+done
+for name in exaone4 gemma gemma2 gemma3_text gemma3_vision helium lfm2 llama32_tied llama_biased ministral mlx qwen2 qwen3; do
+    verified "$name" --kv f32
+done
+for kv in f16 bf16; do
+    verified qwen3 --kv "$kv"
+done
+for chunk in 1 7 64; do
+    verified gemma3_text --kv f32 --chunk "$chunk"
+    verified qwen3 --kv f16 --chunk "$chunk"
+done
+for name in gpt_oss qwen3_5; do
+    said=$("$girih" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" --backend "$backend" \
+        --openvino-lib "$library" 2>&1)
+    case $said in
+        *"does not run"*"has no code for the op"*) echo "refused $name" ;;
+        *)
+            echo "FAILED  $name is not refused: $said"
+            failed=1
+            ;;
+    esac
+done
+exit $failed
