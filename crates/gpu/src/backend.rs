@@ -155,9 +155,10 @@ mod tests {
     use girih_graph::OpName;
     use girih_graph::description::AnyBackend;
     use girih_graph::testing::{Case, Open, Roundoff, TestedBackend, check_cases, draw, error_shares};
+    use wgpu::Features;
 
     use super::*;
-    use crate::device_list::adapters;
+    use crate::device_list::{GpuAdapter, adapters};
     use crate::layout::BandLayout;
 
     /// Beyond this number of rows matrix units run.
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Loops stand for the matrix units, which software lacks.
+    /// Loops stand for the matrix units, which software lacks; where the adapter has them, they are compared, too.
     #[test]
     fn matrix_units_and_dot_products_have_the_same_bytes() {
         let (mut codes, mut scales) = (Vec::new(), Vec::new());
@@ -217,8 +218,15 @@ mod tests {
             is_new
         };
         let cases = cases.filter(|(_, case)| has_many_rows(case) && is_new(case));
-        let twin = KernelTuning::SOFTWARE.with_unit(ProductUnit::MatrixTwin);
-        compare(&[KernelTuning::SOFTWARE, twin], ActPrecision::Int8, cases);
+        let has = |has: fn(&GpuAdapter) -> bool| adapters().first().is_some_and(has);
+        let mut tunings = vec![KernelTuning::SOFTWARE];
+        if has(|adapter| adapter.adapter().features().contains(Features::SHADER_F16)) {
+            tunings.push(KernelTuning::SOFTWARE.with_unit(ProductUnit::MatrixTwin));
+        }
+        if has(GpuAdapter::has_matrix_units) {
+            tunings.push(KernelTuning::GPU.with_unit(ProductUnit::Matrix));
+        }
+        compare(&tunings, ActPrecision::Int8, cases);
     }
 
     #[test]
