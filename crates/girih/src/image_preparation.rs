@@ -108,7 +108,7 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
     // A projector file has no settings of this kind.
     let is_gguf = model.files().weights.container().kind() == ContainerKind::Gguf;
     if is_gguf && facts.sized == AnySize::Largest {
-        return largest(facts, &Map::new());
+        return largest(facts, &Map::new(), USUAL_SOFT_TOKENS);
     }
     let pixels = facts.pixels.filter(|_| is_gguf);
     let Some(PixelsSchema { min, max }) = pixels else {

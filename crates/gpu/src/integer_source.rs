@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::layout::{BandLayout, CodeKind, ScaleKind};
+use girih_tensor::CodeKind;
+
+use crate::layout::{BandLayout, ScaleKind};
 use crate::source_marks::filled;
 
 /// The workgroups of a product of a few rows. It changes no result.
