@@ -160,7 +160,7 @@ impl HeadChain {
             }
             Some(AppliedOp::Norm { epsilon, x, weight }) if size <= MOST_HEAD => {
                 let weights = weight.map_or(size, |id| graph.value(id).shape.elements());
-                if weights % size != 0 || graph.value(x).shape.stride() % weights != 0 {
+                if weights % size != 0 || !graph.value(x).shape.stride().is_multiple_of(weights) {
                     return false;
                 }
                 self.norm = Some(HeadNorm { epsilon, weight });
