@@ -80,9 +80,9 @@ fn norms_of_any_width_have_the_sums_of_the_tree() {
     for width in [255, 257, 1024, 1025, 2304, 4096, 4097, 9000] {
         for op in [Op::Norm { epsilon: 1e-5 }, Op::LayerNorm { epsilon: 1e-5 }] {
             let (x, weight) = (random.numbers(ROWS * width), random.numbers(width));
-            let got = normed(name, op.clone(), width, &x, &weight);
+            let got = normed(name, op, width, &x, &weight);
             for (row, got) in x.chunks_exact(width).zip(got.chunks_exact(width)) {
-                let want = expected(op.clone(), row);
+                let want = expected(op, row);
                 for ((got, want), weight) in got.iter().zip(want).zip(&weight) {
                     let want = want * f64::from(*weight);
                     // A mean, epsilon, a root, a quotient, two differences and a product have a rounding each.
