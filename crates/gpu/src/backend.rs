@@ -8,6 +8,7 @@ use girih_tensor::Result;
 
 use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::device_list::AdapterChoice;
+use crate::output::GpuOutput;
 use crate::program::{GpuProgram, scratch_bytes, staging_bytes};
 use crate::refuse;
 use crate::state::GpuState;
@@ -44,7 +45,7 @@ impl Backend for GpuBackend {
     type Weights = GpuWeights;
     type State = GpuState;
     type Program = GpuProgram;
-    type Output = HostRows;
+    type Output = GpuOutput;
 
     fn name(&self) -> &'static str {
         "gpu"
@@ -106,8 +107,8 @@ impl Backend for GpuBackend {
         GpuProgram::new(graph, weights)
     }
 
-    fn output(&self, graph: &Graph) -> Result<HostRows> {
-        HostRows::new(graph)
+    fn output(&self, graph: &Graph) -> Result<GpuOutput> {
+        GpuOutput::new(graph)
     }
 
     fn run(
@@ -115,7 +116,7 @@ impl Backend for GpuBackend {
         program: &GpuProgram,
         _: &GpuWeights,
         state: &mut GpuState,
-        output: &mut HostRows,
+        output: &mut GpuOutput,
         step: Step<'_>,
     ) -> Result<()> {
         program.run(state, output, step)

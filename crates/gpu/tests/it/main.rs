@@ -5,5 +5,6 @@ mod conformance;
 mod formats;
 mod fusion;
 mod opened;
+mod picks;
 mod range_faults;
 mod wide_norms;
