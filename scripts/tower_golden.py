@@ -21,8 +21,8 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
-With --video, the model reads the images of a prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden
-has them as images.
+--grids says the patches down and across of images of any size, in turn. With --video, the model reads the images of a
+prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden has them as images.
 
 The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
 pixels less 1. Those of Gemma 4 12B are its merged patches, row by row.
@@ -44,7 +44,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 GRIDS = [(4, 6), (8, 4), (2, 2), (6, 10)]
-"""The patches down and across of images of any size, in turn."""
+"""The patches down and across of images of any size, in turn, if the command line does not say them."""
 
 
 CELLS = [(3, 6), (6, 3), (3, 3), (6, 9)]
@@ -113,7 +113,7 @@ def gemma4_unified_images(
 
 
 def images_of(
-    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, video: bool
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, args: argparse.Namespace
 ) -> Images:
     """Return random images, or the pairs of frames of a video."""
     vision = config.vision_config
@@ -126,16 +126,16 @@ def images_of(
         pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
         return Images({"pixel_values": pixels}, [rows_of_image(config)] * count)
     side = vision.spatial_merge_size
-    grids = [GRIDS[(first + index) % len(GRIDS)] for index in range(count)]
+    grids = [args.grids[(first + index) % len(args.grids)] for index in range(count)]
     values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    if video:
+    if args.video:
         grids = grids[:1] * count
     shape = (sum(down * across for down, across in grids), values)
     pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
     grid = torch.tensor([(1, down, across) for down, across in grids])
     rows = [down * across // side**2 for down, across in grids]
     images = {"pixel_values": pixels, "image_grid_thw": grid}
-    if not video:
+    if not args.video:
         return Images(images, rows)
     return Images({"pixel_values_videos": pixels, "video_grid_thw": torch.tensor([(count, *grids[0])])}, rows, images)
 
@@ -291,10 +291,12 @@ def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Write a golden file of prompts with images.")
     numbers = lambda text: [int(number) for number in text.split(",")]  # noqa: E731
+    sides = lambda text: [tuple(int(side) for side in grid.split("x")) for grid in text.split(",")]  # noqa: E731
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path, help="the golden file, a .safetensors")
     parser.add_argument("--text", type=numbers, default=[6, 20], help="random ids of each prompt (default: 6,20)")
     parser.add_argument("--images", type=numbers, default=[1, 2], help="images of each prompt (default: 1,2)")
+    parser.add_argument("--grids", type=sides, default=GRIDS, help="patches of images, such as 4x6,8x4")
     parser.add_argument(
         "--video", action="store_true", help="the images of a prompt are the pairs of frames of one video"
     )
@@ -314,7 +316,7 @@ def main() -> None:
     generator = np.random.default_rng(args.seed)
     golden, prompts, seen = {}, [], 0
     for index, (text, count) in enumerate(zip(args.text, args.images, strict=True)):
-        images = images_of(config, generator, seen, count, args.video)
+        images = images_of(config, generator, seen, count, args)
         seen += count
         ids = prompt(config, generator, text, images.rows, args.video)
         golden[f"p{index}.input_ids"] = torch.tensor(ids, dtype=torch.int32)

@@ -106,7 +106,11 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
         return Ok(usual(facts, side));
     }
     // A projector file has no settings of this kind.
-    let pixels = facts.pixels.filter(|_| model.files().weights.container().kind() == ContainerKind::Gguf);
+    let is_gguf = model.files().weights.container().kind() == ContainerKind::Gguf;
+    if is_gguf && facts.sized == AnySize::Largest {
+        return largest(facts, &Map::new());
+    }
+    let pixels = facts.pixels.filter(|_| is_gguf);
     let Some(PixelsSchema { min, max }) = pixels else {
         return Err(Error::with_kind(
             ErrorKind::Refused,
@@ -160,13 +164,13 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
-    let (mean, std) = if facts.unit_values { (0.0, 1.0) } else { (0.5, 0.5) };
+    let [mean, std] = facts.pixel_norm.mean_and_std();
     Preprocess {
         size,
         filter,
         rescale: 1.0 / 255.0,
-        mean: [mean; 3],
-        std: [std; 3],
+        mean,
+        std,
         patch: facts.patch as u32,
         frames: facts.frames as u32,
         order: match facts.order {
@@ -411,6 +415,33 @@ mod tests {
         }
         let error = prepared_of("gemma3_vision", json!({"do_image_splitting": true})).unwrap_err();
         assert!(error.contains("'do_image_splitting' is true"), "{error}");
+    }
+
+    /// What the published processors of these models do, with the sizes of the fixtures.
+    #[test]
+    fn a_gguf_without_settings_is_prepared_as_the_published_models() {
+        let of_gguf = |name: &str| {
+            let projector = Some(fixture(&format!("mmproj/mmproj-{name}.gguf")).into());
+            let options = crate::OpenOptions { projector, ..crate::OpenOptions::default() };
+            let model = Model::open_with(&fixture(&format!("gguf/{name}.gguf")), &options).unwrap();
+            preparation(&model).unwrap().image
+        };
+        for (name, multiple, max) in [("qwen2_vl", 8, 4096 * 16), ("qwen2_5_vl_windows", 16, 4096 * 64)] {
+            let found = of_gguf(name);
+            assert_eq!(found.size, TargetSize::Within { multiple, min: 3136, max });
+            assert_eq!((found.mean[0], found.std[2]), (0.481_454_66, 0.275_777_1));
+        }
+        for (name, mean, multiple, max) in
+            [("gemma4_vision", 0.5, 12, 280 * 144), ("gemma4_unified", 0.0, 12, 16 * 144)]
+        {
+            let found = of_gguf(name);
+            assert_eq!(
+                (found.size, found.mean),
+                (TargetSize::Largest { multiple, max }, [mean; 3]),
+                "{name}"
+            );
+            assert_eq!(found.filter, ResizeFilter::Bicubic);
+        }
     }
 
     /// A picture of more patches than the tower takes becomes smaller, and the note says so.

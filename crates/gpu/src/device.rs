@@ -10,13 +10,15 @@ use girih_tensor::{Error, ErrorKind, Result};
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingType, Buffer, BufferBinding, BufferBindingType, BufferDescriptor,
-    BufferUsages, CommandEncoder, ComputePipeline, ComputePipelineDescriptor, DeviceDescriptor, Features,
-    Limits, MapMode, MemoryHints, PipelineCompilationOptions, PipelineLayoutDescriptor, PollType,
-    ShaderModuleDescriptor, ShaderSource, ShaderStages,
+    BufferUsages, CommandEncoder, ComputePipeline, ComputePipelineDescriptor, DeviceDescriptor,
+    ExperimentalFeatures, Features, Limits, MapMode, MemoryHints, PipelineCompilationOptions,
+    PipelineLayoutDescriptor, PollType, ShaderModuleDescriptor, ShaderSource, ShaderStages,
 };
 
-use crate::device_list::{GpuAdapter, ready};
+use crate::device_list::{GpuAdapter, MATRIX_FEATURES, ready};
+use crate::integer_source::ProductUnit;
 use crate::kernel::{BindingUse, GpuKernel, IMMEDIATE_BYTES, KernelTuning};
+use crate::trusted;
 
 /// After this time a device counts as hung. A step of a large prompt on software may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -156,7 +158,11 @@ impl GpuDevice {
         {
             return Ok(device);
         }
-        let tuning = if adapter.is_software { KernelTuning::SOFTWARE } else { KernelTuning::GPU };
+        let tuning = match (adapter.is_software, adapter.has_matrix_units()) {
+            (true, _) => KernelTuning::SOFTWARE,
+            (false, false) => KernelTuning::GPU,
+            (false, true) => KernelTuning::GPU.with_unit(ProductUnit::Matrix),
+        };
         let device = Arc::new(GpuDevice::new(adapter, tuning)?);
         open.push(Arc::downgrade(&device));
         Ok(device)
@@ -174,11 +180,18 @@ impl GpuDevice {
         }
         let has_timestamps = offered.contains(Features::TIMESTAMP_QUERY);
         let timestamps = if has_timestamps { Features::TIMESTAMP_QUERY } else { Features::empty() };
+        let (units, experimental_features) = match tuning.unit {
+            ProductUnit::Dot => (Features::empty(), ExperimentalFeatures::disabled()),
+            ProductUnit::Matrix => (MATRIX_FEATURES, trusted::experimental_features()),
+            #[cfg(test)]
+            ProductUnit::MatrixTwin => (Features::SHADER_F16, ExperimentalFeatures::disabled()),
+        };
         let limits = adapter.adapter().limits();
         check_limits(product, &limits)?;
         let descriptor = DeviceDescriptor {
             label: Some("girih"),
-            required_features: Features::IMMEDIATES | timestamps,
+            required_features: Features::IMMEDIATES | timestamps | units,
+            experimental_features,
             required_limits: limits.clone(),
             memory_hints: MemoryHints::MemoryUsage,
             ..DeviceDescriptor::default()
@@ -248,6 +261,11 @@ impl GpuDevice {
         let Limits { max_storage_buffer_binding_size: binding, max_buffer_size: buffer, .. } = self.limits;
         // Kernels count words in 32 bits.
         binding.min(buffer).min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES
+    }
+
+    /// What differs between devices in its kernels.
+    pub fn tuning(&self) -> KernelTuning {
+        self.tuning
     }
 
     /// The bytes of memory that a workgroup has.
@@ -465,10 +483,11 @@ impl GpuDevice {
     fn compile(&self, kernel: GpuKernel) -> Result<Pipeline> {
         let source = kernel.source(self.tuning);
         let label = Some(kernel.name());
-        let module = self.device.create_shader_module(ShaderModuleDescriptor {
-            label,
-            source: ShaderSource::Wgsl(source.into()),
-        });
+        let descriptor = ShaderModuleDescriptor { label, source: ShaderSource::Wgsl(source.into()) };
+        let module = match kernel.is_trusted() {
+            true => trusted::shader(&self.device, descriptor),
+            false => self.device.create_shader_module(descriptor),
+        };
         let entry = |(index, binding): (usize, &BindingUse)| BindGroupLayoutEntry {
             binding: index as u32,
             visibility: ShaderStages::COMPUTE,

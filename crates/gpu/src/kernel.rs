@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use girih_tensor::DType;
 
+use crate::integer_source::{self, GemvShape, ProductUnit};
 use crate::layout::BandLayout;
+use crate::matrix_source;
 
 /// Bytes of immediate data, the same for all kernels; Vulkan has 128 at least.
 pub(crate) const IMMEDIATE_BYTES: u32 = 64;
@@ -16,16 +18,48 @@ pub(crate) struct KernelTuning {
     teams: u32,
     /// Groups of columns that `gemv` reads at once, a part of the eight of a slice.
     groups_at_once: u32,
+    integers: IntegerTuning,
+    /// What multiplies many rounded rows.
+    pub unit: ProductUnit,
     /// Words of a key, and values, that `attend` reads at once: 4, or 16.
     loads_at_once: u32,
 }
 
+/// The workgroups of products of a few rows by integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IntegerTuning {
+    /// Short code.
+    Short,
+    /// Workgroups for many processors, with all codes of a slice in flight.
+    Wide,
+}
+
+/// Workgroups that a GPU runs at once, at least: two for each of an H100's 132 processors.
+const MANY_WORKGROUPS: u32 = 264;
+
 impl KernelTuning {
     /// For software: short code, which is compiled quickly.
-    pub const SOFTWARE: KernelTuning = KernelTuning { teams: 8, groups_at_once: 1, loads_at_once: 4 };
+    pub const SOFTWARE: KernelTuning = KernelTuning {
+        teams: 8,
+        groups_at_once: 1,
+        integers: IntegerTuning::Short,
+        unit: ProductUnit::Dot,
+        loads_at_once: 4,
+    };
 
     /// For GPUs: many reads in flight.
-    pub const GPU: KernelTuning = KernelTuning { teams: 16, groups_at_once: 4, loads_at_once: 16 };
+    pub const GPU: KernelTuning = KernelTuning {
+        teams: 16,
+        groups_at_once: 4,
+        integers: IntegerTuning::Wide,
+        unit: ProductUnit::Dot,
+        loads_at_once: 16,
+    };
+
+    /// With this unit for many rounded rows.
+    pub fn with_unit(self, unit: ProductUnit) -> KernelTuning {
+        KernelTuning { unit, ..self }
+    }
 
     /// The loads of `attend` that are under way at once, first as many as there may be, then four.
     fn loads(self) -> impl Iterator<Item = u32> {
@@ -35,6 +69,21 @@ impl KernelTuning {
     /// The largest workgroup.
     pub fn invocations(self) -> u32 {
         self.teams * 32
+    }
+
+    /// The workgroups of a product of up to `rows` rows by integers: `bands` in all, of `groups` groups of columns.
+    pub fn gemv_shape(self, rows: u32, bands: u32, groups: u32) -> GemvShape {
+        if self.integers == IntegerTuning::Short {
+            return GemvShape { rows, lanes: 32, teams: 8, reads_ahead: false };
+        }
+        let lanes = if bands < MANY_WORKGROUPS { 16 } else { 32 };
+        // Several rows take more of the workgroup's memory.
+        let teams = match (rows, lanes) {
+            (1, 16) if groups > 16 * 8 => 32,
+            (1, _) => 16,
+            _ => 8,
+        };
+        GemvShape { rows, lanes, teams, reads_ahead: true }
     }
 }
 
@@ -53,6 +102,16 @@ pub(crate) enum GpuKernel {
     ExpertGemv(BandLayout),
     /// Products of many rows, in tiles of 16 times this number.
     Gemm(BandLayout, u32),
+    /// Rows rounded to integers.
+    Round(ProductUnit),
+    /// Products of a few rows by integers.
+    IntegerGemv(BandLayout, GemvShape),
+    /// Products of one row and the matrix of an expert by integers.
+    IntegerExpertGemv(BandLayout, GemvShape),
+    /// Products of many rows by integers, in tiles of 16 times this number.
+    IntegerGemm(BandLayout, u32),
+    /// Products of many rows by matrix units, in tiles of 128.
+    MatrixGemm(BandLayout, ProductUnit),
     /// Rows to state of this type.
     Write(DType),
     /// Attention to state of this type.
@@ -100,6 +159,10 @@ impl GpuKernel {
             GpuKernel::Embed(_) => "embed",
             GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) => "gemv",
             GpuKernel::Gemm(..) => "gemm",
+            GpuKernel::Round(_) => "round",
+            GpuKernel::IntegerGemv(..) | GpuKernel::IntegerExpertGemv(..) => "gemv_int",
+            GpuKernel::IntegerGemm(..) => "gemm_int",
+            GpuKernel::MatrixGemm(..) => "gemm_matrix",
             GpuKernel::Write(_) => "write",
             GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => "attend",
             GpuKernel::Select(_) => "select",
@@ -115,15 +178,32 @@ impl GpuKernel {
         }
     }
 
+    /// Whether its indices are known to be in bounds, so that they are not tested.
+    pub fn is_trusted(self) -> bool {
+        matches!(
+            self,
+            GpuKernel::Round(_)
+                | GpuKernel::IntegerGemv(..)
+                | GpuKernel::IntegerExpertGemv(..)
+                | GpuKernel::IntegerGemm(..)
+                | GpuKernel::MatrixGemm(..)
+        )
+    }
+
     /// What it binds, in order.
     pub fn bindings(self) -> &'static [BindingUse] {
         match self {
             GpuKernel::Elements | GpuKernel::Embed(_) | GpuKernel::Join => &[R, R, R, W],
             GpuKernel::Norm => &[R, R, R, R, W],
             GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => &[R, R, R, R, R, R, W, W],
-            GpuKernel::Gemv(..) | GpuKernel::ExpertGemv(_) | GpuKernel::Gemm(..) => {
-                &[R, R, R, R, R, R, W, W, W]
-            }
+            GpuKernel::Gemv(..)
+            | GpuKernel::ExpertGemv(_)
+            | GpuKernel::Gemm(..)
+            | GpuKernel::IntegerGemv(..)
+            | GpuKernel::IntegerExpertGemv(..)
+            | GpuKernel::IntegerGemm(..)
+            | GpuKernel::MatrixGemm(..) => &[R, R, R, R, R, R, W, W, W],
+            GpuKernel::Round(_) => &[R, W, W],
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Heads(_) => &[R, R, R, R, R, R, W, W, W, W],
             GpuKernel::Rope => &[R, R, W],
@@ -146,6 +226,11 @@ impl GpuKernel {
             GpuKernel::Gemv(layout, rows) => gemv(layout, rows, tuning, false),
             GpuKernel::ExpertGemv(layout) => gemv(layout, 1, tuning, true),
             GpuKernel::Gemm(layout, each) => gemm(layout, each),
+            GpuKernel::Round(unit) => integer_source::round(unit),
+            GpuKernel::IntegerGemv(layout, shape) => integer_source::gemv(layout, shape, false),
+            GpuKernel::IntegerExpertGemv(layout, shape) => integer_source::gemv(layout, shape, true),
+            GpuKernel::IntegerGemm(layout, each) => integer_source::gemm(layout, each),
+            GpuKernel::MatrixGemm(layout, unit) => matrix_source::gemm(layout, unit),
             GpuKernel::Write(dtype) => [math, &held(dtype), include_str!("kernels/write.wgsl")].concat(),
             GpuKernel::Heads(dtype) => [math, &held(dtype), include_str!("kernels/heads.wgsl")].concat(),
             GpuKernel::Attend(dtype) => {
@@ -284,7 +369,8 @@ fn gemv(layout: BandLayout, rows: u32, tuning: KernelTuning, is_of_experts: bool
         let _ = write!(products, "            for (; g < end; g += 1u) {{\n{one}            }}\n");
     }
     let head = format!(
-        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n{}",
+        "const TEAMS: u32 = {}u;\nconst ROWS: u32 = {rows}u;\nconst EXPERTS: bool = {is_of_experts};\n\
+         alias Entering = vec4<f32>;\n{}",
         tuning.teams,
         layout.decoder()
     );
@@ -327,7 +413,7 @@ fn norm() -> String {
 }
 
 /// The text with parts in the place of marks.
-fn filled(text: String, parts: &[(&str, String)]) -> String {
+pub(crate) fn filled(text: String, parts: &[(&str, String)]) -> String {
     parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
 }
 
@@ -344,7 +430,7 @@ fn gemm(layout: BandLayout, each: u32) -> String {
         let _ = writeln!(slice, "            t{row} += s{row};\n            s{row} = vec4<f32>(0.0);");
         let _ = writeln!(stored, "    store(group.z, m0 + tm * EACH + {row}u, n0 + tn * 4u, t{row});");
     }
-    let head = format!("const EACH: u32 = {each}u;\n{}", layout.decoder());
+    let head = format!("const EACH: u32 = {each}u;\nalias Entering = vec4<f32>;\n{}", layout.decoder());
     let body = include_str!("kernels/gemm.wgsl");
     let parts = [("DECLARE\n", declared), ("PRODUCTS\n", products), ("SLICE\n", slice), ("STORE\n", stored)];
     filled([head.as_str(), include_str!("kernels/product.wgsl"), body].concat(), &parts)

@@ -80,6 +80,8 @@ pub(crate) enum Instruction {
     Launch(GpuLaunch),
     /// One of several launches with the same bits, by the number of rows: the first whose limit is not exceeded.
     ByRows(Vec<(u32, GpuLaunch)>),
+    /// The same, but nothing up to this number of rows.
+    Above(u32, Vec<(u32, GpuLaunch)>),
     Attend(Box<AttendLaunch>),
 }
 
@@ -118,7 +120,9 @@ impl Instruction {
     pub fn launches_mut(&mut self) -> Vec<&mut GpuLaunch> {
         match self {
             Instruction::Launch(launch) => vec![launch],
-            Instruction::ByRows(variants) => variants.iter_mut().map(|(_, launch)| launch).collect(),
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                variants.iter_mut().map(|(_, launch)| launch).collect()
+            }
             Instruction::Attend(attend) => {
                 [&mut attend.chunks, &mut attend.join].into_iter().chain(attend.tiles.as_mut()).collect()
             }

@@ -123,12 +123,31 @@ impl Lowering<'_> {
     fn matmuls(&self, x: ValueId, group: &[GroupedMatmul], slots: &[usize]) -> Result<Vec<Instruction>> {
         let name = joined_name(self.graph, group.iter().map(|matmul| matmul.weight));
         let GroupedMatrix { shape, piece, bias } = self.weights.group(&name)?;
-        let mut list = Vec::new();
-        let x_rows = self.padded(x, 1, *shape, || BufferRef::Slot(slots[0]), &mut list)?;
         let result = |matmul: &GroupedMatmul| Ok((self.value(matmul.y)?, matmul.shape.rows as u32));
         let target = ProductTarget::Several(group.iter().map(result).collect::<Result<_>>()?);
-        let matrix = MatrixRef { shape: *shape, pieces: std::slice::from_ref(piece) };
-        list.extend(product(&x_rows, matrix, bias.as_ref(), &target, self.count(group[0].y)));
+        let matrix = self.matrix_of(*shape, std::slice::from_ref(piece));
+        self.product(x, matrix, bias.as_ref(), &target, self.count(group[0].y), slots)
+    }
+
+    /// The launches of a product, with the padding and the rounding of rows before it.
+    fn product(
+        &self,
+        x: ValueId,
+        matrix: MatrixRef<'_>,
+        bias: Option<&BufferPart>,
+        target: &ProductTarget,
+        count: Count,
+        slots: &[usize],
+    ) -> Result<Vec<Instruction>> {
+        let mut list = Vec::new();
+        let heads = matrix.shape.count;
+        let rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
+        let rounded = match (matrix.integers, slots) {
+            (Some(_), [.., codes, scales]) => [codes, scales].map(|slot| BufferRef::Slot(*slot)),
+            _ => [BufferRef::Unread, BufferRef::Unread],
+        };
+        list.extend(matrix.round(&rows, &rounded, count));
+        list.extend(product(&rows, &rounded, matrix, bias, target, count));
         Ok(list)
     }
 
@@ -139,10 +158,8 @@ impl Lowering<'_> {
             return Err(Error::new("a sum follows another op; this is a bug in girih"));
         };
         let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
-        let mut instructions = Vec::new();
-        let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut instructions)?;
         let target = ProductTarget::One { y: self.value(sum.y)?, residual: Some(self.value(sum.residual)?) };
-        instructions.extend(product(&x_rows, matrix, bias, &target, self.count(sum.y)));
+        let instructions = self.product(x, matrix, bias, &target, self.count(sum.y), slots)?;
         Ok(FusedLaunches { instructions, absent: vec![index], skipped: vec![sum.add] })
     }
 
@@ -177,7 +194,12 @@ impl Lowering<'_> {
         let value = self.graph.value(id);
         let shape = matrix_shape(self.graph, id)
             .ok_or_else(|| Error::new(format!("'{}' is no matrix; this is a bug in girih", value.name)))?;
-        Ok(MatrixRef { shape, pieces: self.weights.matrix(value)? })
+        Ok(self.matrix_of(shape, self.weights.matrix(value)?))
+    }
+
+    fn matrix_of<'a>(&self, shape: MatrixShape, pieces: &'a [MatrixPiece]) -> MatrixRef<'a> {
+        let GpuWeights { tuning, precision, .. } = self.weights;
+        MatrixRef { shape, pieces, integers: precision.rounds(shape.layout).then_some(*tuning) }
     }
 
     fn count(&self, id: ValueId) -> Count {
@@ -267,11 +289,8 @@ impl Lowering<'_> {
                     return if is_first { self.matmuls(x, group, slots) } else { Ok(Vec::new()) };
                 }
                 let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
-                let mut list = Vec::new();
-                let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
                 let target = ProductTarget::One { y: self.value(y)?, residual: None };
-                list.extend(product(&x_rows, matrix, bias, &target, self.count(y)));
-                Ok(list)
+                self.product(x, matrix, bias, &target, self.count(y), slots)
             }
             AppliedOp::LinearHeads { x, weight } => {
                 let matrix = self.matrix(weight)?;
@@ -281,12 +300,8 @@ impl Lowering<'_> {
                         "the weight '{name}' is larger than a binding of the GPU"
                     )));
                 }
-                let mut list = Vec::new();
-                let heads = matrix.shape.count;
-                let x_rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
                 let target = ProductTarget::One { y: self.value(y)?, residual: None };
-                list.extend(product(&x_rows, matrix, None, &target, self.count(y)));
-                Ok(list)
+                self.product(x, matrix, None, &target, self.count(y), slots)
             }
             AppliedOp::Concat { a, b } => {
                 let words = [self.columns(y) as u32, self.columns(a) as u32];
@@ -428,7 +443,7 @@ impl Lowering<'_> {
     }
 
     fn embed(&self, ids: ValueId, table: ValueId, y: ValueId) -> Result<Vec<Instruction>> {
-        let MatrixRef { shape, pieces } = self.matrix(table)?;
+        let MatrixRef { shape, pieces, .. } = self.matrix(table)?;
         let (ids, to, width) = (self.value(ids)?, self.value(y)?, shape.columns);
         let parts = width.div_ceil(8);
         let launch = |piece: &MatrixPiece| {

@@ -18,6 +18,7 @@ use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::output::{DeviceRows, GpuOutput};
 use crate::picks::{PICK_BYTES, RowPick, pick_buffers, pick_launches};
+use crate::precision::ActPrecision;
 use crate::slots::Slots;
 use crate::state::{GpuState, HeldLayout};
 use crate::step_table::{TableParts, TableStep, chunks_seen, filled_tiles, group_of};
@@ -107,11 +108,11 @@ struct ScratchSlots {
     sunk: Option<(SunkGather, (Slots, JoinedNodes))>,
 }
 
-fn plan(graph: &Graph, limit: u64) -> ScratchSlots {
+fn plan(graph: &Graph, limit: u64, precision: ActPrecision) -> ScratchSlots {
     let mut sizes = Vec::new();
     let slots = |graph: &Graph, sizes: &mut Vec<u64>| {
         let groups = JoinedNodes::of(graph, limit);
-        (Slots::of(graph, &groups, |node| temporary(graph, node), sizes), groups)
+        (Slots::of(graph, &groups, |node| temporary(graph, node, precision), sizes), groups)
     };
     let all_rows = slots(graph, &mut sizes);
     let sunk = sink_gather(graph).map(|sunk| {
@@ -122,10 +123,10 @@ fn plan(graph: &Graph, limit: u64) -> ScratchSlots {
 }
 
 /// The bytes of scratch memory of a program; `limit` is that of a binding.
-pub(crate) fn scratch_bytes(graph: &Graph, limit: u64) -> u64 {
+pub(crate) fn scratch_bytes(graph: &Graph, limit: u64, precision: ActPrecision) -> u64 {
     let faults = HEAD_BYTES + 12 * FAULTS as u64;
     let table = TableParts::of(graph).bytes(graph);
-    let sizes = plan(graph, limit).sizes;
+    let sizes = plan(graph, limit, precision).sizes;
     sizes
         .iter()
         .chain(&pick_buffers(graph))
@@ -194,7 +195,7 @@ impl List {
 fn launches(instructions: &[Instruction]) -> usize {
     let of = |instruction: &Instruction| match instruction {
         Instruction::Launch(_) => 1,
-        Instruction::ByRows(variants) => variants.len(),
+        Instruction::ByRows(variants) | Instruction::Above(_, variants) => variants.len(),
         Instruction::Attend(attend) => 2 + usize::from(attend.tiles.is_some()),
     };
     instructions.iter().map(of).sum()
@@ -222,7 +223,7 @@ impl GpuProgram {
     /// Compiles a graph.
     pub(crate) fn new(graph: &Graph, weights: &GpuWeights) -> Result<GpuProgram> {
         let device = Arc::clone(&weights.device);
-        let ScratchSlots { sizes, all_rows, sunk } = plan(graph, device.binding_limit());
+        let ScratchSlots { sizes, all_rows, sunk } = plan(graph, device.binding_limit(), weights.precision);
         let all_rows = List::new(graph.clone(), all_rows, weights)?;
         let output_rows_only = sunk.map(|(SunkGather { graph, names }, slots)| {
             Ok::<_, Error>((List::new(graph, slots, weights)?, names))
@@ -567,7 +568,9 @@ impl Run<'_> {
         let instructions = self.of(node);
         let kernel = match &instructions[instructions.len() - 1] {
             Instruction::Launch(launch) => launch.kernel.name(),
-            Instruction::ByRows(variants) => self.variant(variants).kernel.name(),
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                self.variant(variants).kernel.name()
+            }
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
         };
         let (name, variant) = (self.name(node), &[kernel][..]);
@@ -613,6 +616,12 @@ impl Run<'_> {
         for instruction in self.of(node) {
             match instruction {
                 Instruction::Launch(launch) => self.launch(launch, pass)?,
+                Instruction::Above(few, variants) => {
+                    let launch = self.variant(variants);
+                    if self.counts.of(launch.count) > *few {
+                        self.launch(launch, pass)?;
+                    }
+                }
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
                 Instruction::Attend(attend) => self.attend(attend, pass)?,
             }

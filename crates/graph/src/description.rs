@@ -28,6 +28,8 @@ pub struct BackendInfo {
     pub options: &'static [BackendOption],
     /// The options that give the most exact results; empty if no option affects rounding.
     pub exact: &'static [(&'static str, &'static str)],
+    /// The files of its driver.
+    pub driver: DriverFiles,
     /// Whether its times are those of a simulation.
     pub is_simulated: bool,
     /// Sentences that users of its results should know.
@@ -53,6 +55,21 @@ impl BackendDevice {
     pub fn only(about: impl Into<String>) -> BackendDevice {
         BackendDevice { about: about.into(), ..BackendDevice::default() }
     }
+}
+
+/// What a backend's driver uses beside the system's libraries, `/proc` and `/sys`, so that a confined process may use it, too. Paths
+/// that do not exist count for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverFiles {
+    /// Files and folders that are read.
+    pub read: &'static [&'static str],
+    /// Devices that are read, written and controlled, and folders of such; `*` at the end stands for any further letters.
+    pub devices: &'static [&'static str],
+}
+
+impl DriverFiles {
+    /// Those of a backend without a driver.
+    pub const NONE: DriverFiles = DriverFiles { read: &[], devices: &[] };
 }
 
 /// Makes a backend with these settings, which may use these services.
@@ -90,6 +107,21 @@ pub enum AllowedValues {
 }
 
 impl BackendOption {
+    /// The precision to which activations are rounded before matmuls, with the names of those that a backend has: backends
+    /// that share an option describe it alike.
+    pub const fn act_precision(names: fn() -> Vec<&'static str>) -> BackendOption {
+        BackendOption {
+            name: "act-precision",
+            placeholder: "PRECISION",
+            help: "Precision to which activations are rounded before matmuls; with int8 and int8x2, float weights \
+                still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits; a GPU has f32 and int8 \
+                [default: int8 for quantized weights; bf16 for BF16 weights on processors that are listed as faster \
+                with it (AMD Zen 4 and 5), but not in verify, diagnose and perplexity; else f32]",
+            values: AllowedValues::OneOf(names),
+            repeats: false,
+        }
+    }
+
     /// Checks a value. The error is a clause, as in [`AllowedValues::Checked`].
     fn check(&self, value: &str) -> Result<(), String> {
         match self.values {
@@ -474,6 +506,7 @@ mod tests {
             },
         ],
         exact: &[("mode", "slow")],
+        driver: DriverFiles::NONE,
         is_simulated: true,
         notes: &[],
         open: |_, _| Err(Error::new("not opened here")),

@@ -4,6 +4,7 @@ mod carried;
 mod conformance;
 mod formats;
 mod fusion;
+mod integers;
 mod opened;
 mod picks;
 mod range_faults;

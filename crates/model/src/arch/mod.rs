@@ -62,7 +62,7 @@ pub use facts::{
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;
-pub use keys::{SharedKeys, shared_keys};
+pub use keys::{PROJECTOR_TYPES, SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use layer_kinds::layer_kinds;
 pub use parameters::{ArchParameter, FactValue};

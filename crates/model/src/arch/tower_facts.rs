@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::norm_facts::NormFacts;
 use super::tower_schema::{
-    AnySize, CellRule, CropsSchema, ImageTexts, PatchOrder, PatchPositions, PictureFilter, PixelsSchema,
+    AnySize, CellRule, CropsSchema, ImageTexts, PatchOrder, PatchPositions, PictureFilter, PixelNorm,
+    PixelsSchema,
 };
 
 /// The axes of a patch's place: its column and its line.
@@ -65,9 +66,9 @@ pub struct TowerFacts {
     /// The order of the values of a patch.
     #[serde(rename = "patch_order")]
     pub order: PatchOrder,
-    /// Whether they are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unit_values: bool,
+    /// What becomes of the values of a pixel, if the model's files do not say it.
+    #[serde(skip_serializing_if = "PixelNorm::is_usual")]
+    pub pixel_norm: PixelNorm,
     /// What patches know of their positions.
     pub positions: PatchPositions,
     /// The bounds of linear parts, by their names.
