@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use girih_graph::backend::Output;
-use girih_graph::{Graph, HostRows, Picks};
+use girih_graph::{Graph, HostRows, Output, Picks};
 use girih_tensor::Result;
 use wgpu::Buffer;
 
