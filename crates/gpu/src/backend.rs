@@ -10,6 +10,7 @@ use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::device_list::AdapterChoice;
 use crate::integer_source::ProductUnit;
 use crate::kernel::KernelTuning;
+use crate::output::GpuOutput;
 use crate::precision::ActPrecision;
 use crate::program::{GpuProgram, scratch_bytes, staging_bytes};
 use crate::refuse;
@@ -72,7 +73,7 @@ impl Backend for GpuBackend {
     type Weights = GpuWeights;
     type State = GpuState;
     type Program = GpuProgram;
-    type Output = HostRows;
+    type Output = GpuOutput;
 
     fn name(&self) -> &'static str {
         "gpu"
@@ -134,8 +135,8 @@ impl Backend for GpuBackend {
         GpuProgram::new(graph, weights)
     }
 
-    fn output(&self, graph: &Graph) -> Result<HostRows> {
-        HostRows::new(graph)
+    fn output(&self, graph: &Graph) -> Result<GpuOutput> {
+        GpuOutput::new(graph)
     }
 
     fn run(
@@ -143,7 +144,7 @@ impl Backend for GpuBackend {
         program: &GpuProgram,
         _: &GpuWeights,
         state: &mut GpuState,
-        output: &mut HostRows,
+        output: &mut GpuOutput,
         step: Step<'_>,
     ) -> Result<()> {
         program.run(state, output, step)

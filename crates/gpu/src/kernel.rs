@@ -121,6 +121,8 @@ pub(crate) enum GpuKernel {
     AttendRows(DType),
     /// The choice of positions, by keys in state of this type.
     Select(DType),
+    /// The largest number of each result row.
+    Pick,
     /// Joins the chunks of attention.
     Join,
     /// Norms, rotations and writes of heads, to state of this type.
@@ -165,6 +167,7 @@ impl GpuKernel {
             GpuKernel::Write(_) => "write",
             GpuKernel::Attend(_) | GpuKernel::AttendRows(_) => "attend",
             GpuKernel::Select(_) => "select",
+            GpuKernel::Pick => "pick",
             GpuKernel::Join => "join",
             GpuKernel::Heads(_) => "heads",
             GpuKernel::Rope => "rope",
@@ -205,6 +208,7 @@ impl GpuKernel {
             GpuKernel::Write(_) | GpuKernel::Route => &[R, R, W, W],
             GpuKernel::Heads(_) => &[R, R, R, R, R, R, W, W, W, W],
             GpuKernel::Rope => &[R, R, W],
+            GpuKernel::Pick => &[R, W, W],
             GpuKernel::Experts => &[R, R, R, W, W],
             GpuKernel::Conv | GpuKernel::Select(_) => &[R, R, R, R, W, W],
             GpuKernel::Scan => &[R, R, R, R, R, R, R, R, W, W],
@@ -239,6 +243,7 @@ impl GpuKernel {
             GpuKernel::Select(dtype) => {
                 [state, &key_numbers(dtype), &keys(tuning), include_str!("kernels/select.wgsl")].concat()
             }
+            GpuKernel::Pick => include_str!("kernels/pick.wgsl").to_owned(),
             GpuKernel::Join => [math, include_str!("kernels/join.wgsl")].concat(),
             GpuKernel::Rope => include_str!("kernels/rope.wgsl").to_owned(),
             GpuKernel::Route => [math, include_str!("kernels/route.wgsl")].concat(),

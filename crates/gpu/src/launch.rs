@@ -18,6 +18,8 @@ pub(crate) enum BufferRef {
     Step,
     /// What state could not hold.
     Faults,
+    /// The largest numbers of result rows: of their runs (0), and of the rows (1).
+    Picks(usize),
     /// Nothing is read.
     Unread,
     /// Nothing is written; a launch has several such bindings.

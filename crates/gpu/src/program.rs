@@ -16,6 +16,8 @@ use crate::group::JoinedNodes;
 use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
+use crate::output::{DeviceRows, GpuOutput};
+use crate::picks::{PICK_BYTES, RowPick, pick_buffers, pick_launches};
 use crate::precision::ActPrecision;
 use crate::slots::Slots;
 use crate::state::{GpuState, HeldLayout};
@@ -48,6 +50,8 @@ pub struct GpuProgram {
     slots: Vec<Buffer>,
     step: Buffer,
     faults: Buffer,
+    /// The largest numbers of the runs of result rows, and of the rows.
+    picks: [Buffer; 2],
     memory: RefCell<StepBuffers>,
 }
 
@@ -57,6 +61,8 @@ struct StepBuffers {
     words: Vec<u32>,
     bytes: Vec<u8>,
     staging: Option<Buffer>,
+    /// Whether the last step has ended and found no faults, so that their number is 0.
+    has_no_faults: bool,
 }
 
 /// The launches of one graph.
@@ -68,6 +74,8 @@ struct List {
     groups: JoinedNodes,
     /// The number of launches, used or not.
     launches: usize,
+    /// The largest number of each result row.
+    pick: Option<[GpuLaunch; 2]>,
     parts: TableParts,
     frequencies: Vec<Vec<f32>>,
     /// Whether state may be unable to hold a value.
@@ -119,12 +127,15 @@ pub(crate) fn scratch_bytes(graph: &Graph, limit: u64, precision: ActPrecision) 
     let faults = HEAD_BYTES + 12 * FAULTS as u64;
     let table = TableParts::of(graph).bytes(graph);
     let sizes = plan(graph, limit, precision).sizes;
-    sizes.iter().fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
+    sizes
+        .iter()
+        .chain(&pick_buffers(graph))
+        .fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
 }
 
 /// The bytes of the results of the largest step, and of what comes before them.
 pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
-    HostRows::plan(graph).saturating_add(HEAD_BYTES)
+    HostRows::plan(graph).saturating_add(HEAD_BYTES).saturating_add(pick_buffers(graph)[1])
 }
 
 impl List {
@@ -143,12 +154,14 @@ impl List {
         let fused =
             |node: &NodeLaunches| node.fused.as_ref().map_or(0, |fused| launches(&fused.instructions));
         let launches = nodes.iter().map(|node| launches(&node.instructions) + fused(node)).sum();
+        let pick = pick_launches(&graph, &slots, launches);
         Ok(List {
             graph,
             nodes,
             slots,
             groups,
-            launches,
+            launches: launches + pick.as_ref().map_or(0, |pick| pick.len()),
+            pick,
             parts,
             frequencies,
             may_fail,
@@ -223,7 +236,10 @@ impl GpuProgram {
         let slots = slots.collect::<Result<_>>()?;
         let step = device.buffer("the table of a step", TableParts::of(graph).bytes(graph))?;
         let faults = device.buffer("the faults of a step", HEAD_BYTES + 12 * FAULTS as u64)?;
-        Ok(GpuProgram { device, all_rows, output_rows_only, slots, step, faults, memory: RefCell::default() })
+        let [runs, rows] = pick_buffers(graph).map(|bytes| device.buffer("the largest results", bytes));
+        let picks = [runs?, rows?];
+        let memory = RefCell::default();
+        Ok(GpuProgram { device, all_rows, output_rows_only, slots, step, faults, picks, memory })
     }
 
     /// The launches of a step: those that compute only output rows, unless a value whose rows they omit is watched.
@@ -235,7 +251,7 @@ impl GpuProgram {
     }
 
     /// Runs one step.
-    pub(crate) fn run(&self, state: &mut GpuState, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+    pub(crate) fn run(&self, state: &mut GpuState, output: &mut GpuOutput, step: Step<'_>) -> Result<()> {
         let Step { inputs, sequences, watch } = step;
         self.device.check()?;
         let list = self.list(watch);
@@ -262,11 +278,12 @@ impl GpuProgram {
             ways: list.ways(watch),
             launched: 0,
         };
-        let encoder = if watch.clocks() && self.device.has_timestamps() {
+        let mut encoder = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
         } else {
             run.untimed(watch)?
         };
+        run.picks(&mut encoder)?;
         let faults = self.results(list, encoder, counts, output, memory)?;
         if !faults.is_empty() {
             let found = range_faults(list, state, faults);
@@ -320,7 +337,7 @@ impl GpuProgram {
         memory.bytes.clear();
         memory.bytes.extend(memory.words.iter().flat_map(|word| word.to_le_bytes()));
         self.device.write(&self.step, 0, &memory.bytes);
-        if list.may_fail {
+        if list.may_fail && !std::mem::take(&mut memory.has_no_faults) {
             self.device.write(&self.faults, 0, &[0; 4]);
         }
         self.device.check()
@@ -332,7 +349,7 @@ impl GpuProgram {
         list: &List,
         mut encoder: CommandEncoder,
         counts: StepCounts,
-        output: &mut HostRows,
+        output: &mut GpuOutput,
         memory: &mut StepBuffers,
     ) -> Result<Vec<[u32; 3]>> {
         let graph = &list.graph;
@@ -342,24 +359,38 @@ impl GpuProgram {
             Extent::Sequences => Count::Sequences,
             Extent::Rows | Extent::Fixed | Extent::Context => Count::Rows,
         });
-        let to = output.begin(rows as usize)?;
+        let slot = list.slots.value(result);
+        let brings_rows = output.begin() || slot.is_none();
+        let to = output.brought(if brings_rows { rows as usize } else { 0 })?;
         let bytes = to.len() as u64 * 4;
+        let pick_bytes = list.pick.as_ref().map_or(0, |_| u64::from(rows) * PICK_BYTES);
+        let all = HEAD_BYTES + pick_bytes + bytes;
         let staging = match memory.staging.take() {
-            Some(staging) if staging.size() >= bytes + HEAD_BYTES => staging,
-            _ => self.device.staging(bytes + HEAD_BYTES)?,
+            Some(staging) if staging.size() >= all => staging,
+            _ => self.device.staging(all)?,
         };
         encoder.copy_buffer_to_buffer(&self.faults, 0, &staging, 0, HEAD_BYTES);
-        if let (Some(slot), true) = (list.slots.value(result), bytes > 0) {
-            encoder.copy_buffer_to_buffer(&self.slots[slot], 0, &staging, HEAD_BYTES, bytes);
+        if pick_bytes > 0 {
+            encoder.copy_buffer_to_buffer(&self.picks[1], 0, &staging, HEAD_BYTES, pick_bytes);
         }
-        let faults = self.device.submit_and_read(encoder, &staging, bytes + HEAD_BYTES, |read| {
+        if let (Some(slot), true) = (slot, bytes > 0) {
+            encoder.copy_buffer_to_buffer(&self.slots[slot], 0, &staging, HEAD_BYTES + pick_bytes, bytes);
+        }
+        let (faults, picks) = self.device.submit_and_read(encoder, &staging, all, |read| {
             let (head, read) = read.split_at(HEAD_BYTES as usize);
+            let (picks, read) = read.split_at(pick_bytes as usize);
             for (to, from) in to.iter_mut().zip(read.as_chunks::<4>().0) {
                 *to = f32::from_le_bytes(*from);
             }
-            u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize
+            (words_of(head)[0] as usize, words_of(picks))
         })?;
         memory.staging = Some(staging);
+        memory.has_no_faults = faults == 0;
+        output.keep_picks(picks.as_chunks::<3>().0.iter().copied().map(RowPick::of).collect());
+        if let (Some(slot), false) = (slot, brings_rows) {
+            let (device, buffer) = (Arc::clone(&self.device), self.slots[slot].clone());
+            output.keep(DeviceRows { device, buffer, count: rows as usize });
+        }
         if !list.may_fail || faults == 0 {
             return Ok(Vec::new());
         }
@@ -371,10 +402,13 @@ impl GpuProgram {
             )));
         }
         let read = self.device.read(&self.faults, 0, HEAD_BYTES + 12 * FAULTS as u64)?;
-        let words: Vec<u32> =
-            read.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
-        Ok(words[1..].as_chunks::<3>().0.iter().take(faults).copied().collect())
+        Ok(words_of(&read)[1..].as_chunks::<3>().0.iter().take(faults).copied().collect())
     }
+}
+
+/// The words of bytes that a device wrote.
+fn words_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 
 /// The value of largest magnitude of each row and state that could not be stored, in the order of rows, and in a row
@@ -432,6 +466,15 @@ impl Run<'_> {
             };
         }
         Ok(encoder)
+    }
+
+    /// Encodes the search for the largest number of each result row.
+    fn picks(&mut self, encoder: &mut CommandEncoder) -> Result<()> {
+        if let Some(pick) = &self.list.pick {
+            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
+            pick.iter().try_for_each(|launch| self.launch(launch, &mut pass))?;
+        }
+        Ok(())
     }
 
     fn name(&self, node: &NodeLaunches) -> &str {
@@ -652,7 +695,7 @@ impl Run<'_> {
     }
 
     fn bind(&self, launch: &GpuLaunch) -> Result<BoundLaunch> {
-        let GpuProgram { device, slots, step, faults, .. } = self.program;
+        let GpuProgram { device, slots, step, faults, picks, .. } = self.program;
         let pipeline = device.pipeline(launch.kernel)?;
         let part = |bind: &BufferRef| match bind {
             BufferRef::Slot(index) => BufferPart::whole(&slots[*index]),
@@ -660,6 +703,7 @@ impl Run<'_> {
             BufferRef::State(index) => BufferPart::whole(self.state.buffer(*index)),
             BufferRef::Step => BufferPart::whole(step),
             BufferRef::Faults => BufferPart::whole(faults),
+            BufferRef::Picks(index) => BufferPart::whole(&picks[*index]),
             BufferRef::Unread => device.unread(),
             BufferRef::Unwritten(index) => device.unwritten(*index),
         };
@@ -671,118 +715,4 @@ impl Run<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use girih_graph::backend::Unwatched;
-    use girih_graph::testing::WeightTable;
-    use girih_graph::{Act, Builder, Key, Op, OutputKind, Pairing, Span};
-    use girih_tensor::Shape;
-
-    use super::*;
-    use crate::device_list::adapters;
-    use crate::kernel::KernelTuning;
-
-    const WIDTH: usize = 64;
-
-    /// Builds graphs, and makes zeros for their weights.
-    struct Layers {
-        builder: Builder,
-        weights: WeightTable,
-    }
-
-    impl Layers {
-        fn weight(&mut self, name: &str, extents: &[usize]) -> ValueId {
-            let shape = Shape::new(extents).expect("it is small");
-            self.weights.0.insert(name.to_owned(), vec![0; shape.elements() * 4]);
-            self.builder.weight(name, shape, DType::F32)
-        }
-
-        fn linear(&mut self, name: &str, x: ValueId, [rows, columns]: [usize; 2]) -> ValueId {
-            let weight = self.weight(&format!("{name}.weight"), &[rows, columns]);
-            self.builder.shaped(name, Op::Linear, &[x, weight], &[rows])
-        }
-
-        fn norm(&mut self, name: &str, x: ValueId, width: usize) -> ValueId {
-            let weight = self.weight(&format!("{name}.weight"), &[width]);
-            self.builder.same(name, Op::Norm { epsilon: 1e-5 }, &[x, weight])
-        }
-
-        /// Heads of 32 numbers; normed, if the layer norms heads.
-        fn heads(&mut self, name: &str, x: ValueId, count: usize, has_norm: bool) -> ValueId {
-            let flat = self.linear(name, x, [32 * count, WIDTH]);
-            let heads = self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[count, 32]);
-            if has_norm { self.norm(&format!("{name}.normed"), heads, 32) } else { heads }
-        }
-
-        /// A layer as that of Llama, or of Qwen 3, which norms heads.
-        fn layer(&mut self, name: &str, x: ValueId, has_norms: bool) -> ValueId {
-            let normed = self.norm(&format!("{name}.first"), x, WIDTH);
-            let frequencies = self.weight(&format!("{name}.frequencies"), &[16]);
-            let rope = Op::Rope { pairing: Pairing::Halves, factor: None };
-            let q = self.heads(&format!("{name}.q"), normed, 2, has_norms);
-            let q = self.builder.same(&format!("{name}.q.rotated"), rope, &[q, frequencies]);
-            let k = self.heads(&format!("{name}.k"), normed, 1, has_norms);
-            let k = self.builder.same(&format!("{name}.k.rotated"), rope, &[k, frequencies]);
-            let v = self.heads(&format!("{name}.v"), normed, 1, false);
-            let group = self.builder.group(Span::Full);
-            let [keys, values] = ["keys", "values"]
-                .map(|part| self.builder.state(&format!("{name}.{part}"), &[1, 32], DType::F16, group));
-            self.builder.write(k, keys);
-            self.builder.write(v, values);
-            let op = Op::Attend { scale: 0.5, span: Span::Full, softcap: None };
-            let mixed = self.builder.same(&format!("{name}.mixed"), op, &[q, keys, values]);
-            let flat = self.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[WIDTH]);
-            let o = self.linear(&format!("{name}.o"), flat, [WIDTH, WIDTH]);
-            let sum = self.builder.same(&format!("{name}.sum"), Op::Add, &[x, o]);
-            let normed = self.norm(&format!("{name}.second"), sum, WIDTH);
-            let [gate, up] =
-                ["gate", "up"].map(|part| self.linear(&format!("{name}.{part}"), normed, [96, WIDTH]));
-            let gated = self.builder.same(&format!("{name}.gated"), Op::gate(Act::Silu), &[gate, up]);
-            let down = self.linear(&format!("{name}.down"), gated, [WIDTH, 96]);
-            self.builder.same(&format!("{name}.out"), Op::Add, &[sum, down])
-        }
-    }
-
-    /// The kernels of the launches of a step of one row and one chunk of positions.
-    fn kernels(program: &GpuProgram) -> Vec<&'static str> {
-        let list = program.list(&Unwatched);
-        let ways = list.ways(&Unwatched);
-        let instructions = list.nodes.iter().flat_map(|node| node.of(ways[node.node]));
-        let name = |instruction: &Instruction| match instruction {
-            Instruction::Launch(launch) => Some(launch.kernel.name()),
-            Instruction::ByRows(variants) => Some(variants[0].1.kernel.name()),
-            Instruction::Above(..) => None,
-            Instruction::Attend(attend) => Some(attend.chunks.kernel.name()),
-        };
-        instructions.filter_map(name).collect()
-    }
-
-    #[test]
-    fn a_layer_of_one_row_and_one_chunk_takes_nine_launches() {
-        let adapters = adapters();
-        let Some(adapter) = adapters.first() else {
-            eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
-            return;
-        };
-        let device = GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels");
-        let device = Arc::new(device);
-        for has_norms in [false, true] {
-            let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 4, output: OutputKind::Logits };
-            let mut layers = Layers { builder: Builder::new(key), weights: WeightTable::default() };
-            let x = layers.builder.input("x", &[WIDTH], DType::F32);
-            let a = layers.layer("a", x, has_norms);
-            let b = layers.layer("b", a, has_norms);
-            let y = layers.builder.gather("y", b);
-            let graph = layers.builder.finish(y);
-            let weights = GpuWeights::load(
-                &device,
-                &graph,
-                &layers.weights,
-                (ActPrecision::F32, KernelTuning::SOFTWARE),
-            )
-            .expect("the weights are small");
-            let program = GpuProgram::new(&graph, &weights).expect("the layers run");
-            let layer = ["norm", "gemv", "heads", "attend", "gemv", "norm", "gemv", "elements", "gemv"];
-            assert_eq!(kernels(&program)[..9], layer, "with norms of heads: {has_norms}");
-        }
-    }
-}
+mod tests;

@@ -6,5 +6,6 @@ mod formats;
 mod fusion;
 mod integers;
 mod opened;
+mod picks;
 mod range_faults;
 mod wide_norms;
