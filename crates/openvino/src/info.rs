@@ -19,7 +19,8 @@ pub static INFO: BackendInfo = BackendInfo {
     about: "a processor or a GPU of Intel, through OpenVINO",
     devices,
     options: OPTIONS,
-    exact: &[(PRODUCTS, ProductType::F32.name())],
+    // A reference keeps its options, as it needs the library that one of them names.
+    exact: &[],
     is_simulated: false,
     notes: &[],
     open,
