@@ -1,4 +1,4 @@
-//! The backend for OpenVINO: graphs as models that a processor, GPU or NPU of Intel runs. It knows no models, text or
+//! The backend for OpenVINO: graphs as models that a processor or a GPU of Intel runs. It knows no models, text or
 //! requests.
 //!
 //! The library is found when a device is opened; nothing of it is needed to build. Keys and values lie in the host's
