@@ -53,8 +53,33 @@ for name in qwen3 qwen3_5 gpt_oss; do
     fi
 done
 
+# The same text by each kernel of products: steps of one row, of few, and of many by each unit. Arguments: model, chunk, option.
+text() {
+    model=$1 chunk=$2
+    shift 2
+    prompt=$(seq 1 60 | tr '\n' ' ')
+    timeout 100 "$girih" run "$model" "$prompt" --backend "$backend" --chunk "$chunk" -n 32 --temperature 0 "$@" 2>"$log"
+}
+same_texts() {
+    first=$(text "$1" 1) || { tail -3 "$log"; return 1; }
+    for chunk in 7 64 512; do
+        [ "$(text "$1" "$chunk")" = "$first" ] || { echo "FAILED  --chunk $chunk has another text"; tail -3 "$log"; return 1; }
+    done
+    [ "$(text "$1" 512 --gpu-products dot)" = "$first" ] || { echo "FAILED  --gpu-products dot has another text"; return 1; }
+    echo "ok      the same text by --chunk 1, 7, 64, 512 and --gpu-products dot"
+}
+
+small=$(mktemp -d)
+for type in q4_0 q6_k; do
+    echo "# stories260k, $type"
+    "$girih" quantize stories260k "$small/$type.gguf" --type "$type" --quiet && same_texts "$small/$type.gguf" || failed=1
+done
+rm -rf "$small"
+
 for model in "$@"; do
     echo "# $model"
+    same_texts "$model" || failed=1
+    timeout 100 "$girih" bench "$model" --backend "$backend" --kv f16 --gpu-products dot -p 512 -n 8 -r 2 || failed=1
     timeout 100 "$girih" bench "$model" --backend "$backend" --kv f16 -p 512,2048 -n 64 -r 2 || failed=1
     timeout 60 "$girih" profile "$model" --backend "$backend" --kv f16 || failed=1
 done

@@ -4,7 +4,7 @@
 Usage: image_prompts.py FIXTURES IMAGES FOLDER        (needs Pillow, tokenizers and transformers; made with transformers 5.24)
 
 FIXTURES has the models whose sizes and ids count, and IMAGES the pictures. For each model, FOLDER gets `NAME.json`: the files
-`tokenizer.json`, `tokenizer_config.json` and `preprocessor_config.json`, and for each case the pictures, the messages, and the
+`tokenizer.json`, `tokenizer_config.json`, `preprocessor_config.json` and perhaps one of videos, and for each case the pictures, the messages, and the
 tokens. A tokenizer has one token for each character of ASCII, no merges, and the tokens that stand for images.
 """
 
@@ -74,8 +74,9 @@ def qwen_processor(name, vision, text, template):
     image = Qwen2VLImageProcessorPil(**settings)
     kind = kinds.get(name, Qwen3VLProcessor)
     video_settings = settings | {"size": VIDEO_SIZE}
-    videos = Qwen3VLVideoProcessor(**video_settings) if kind is Qwen3VLProcessor else Qwen2VLVideoProcessor()
-    return kind(image, text, videos, chat_template=template), settings
+    # The first two have no file for videos when they are published, so that of images counts.
+    videos = Qwen3VLVideoProcessor(**video_settings) if kind is Qwen3VLProcessor else Qwen2VLVideoProcessor(**settings)
+    return kind(image, text, videos, chat_template=template), settings, video_settings if kind is Qwen3VLProcessor else None
 
 
 def gemma_processor(_, vision, text, template):
@@ -95,7 +96,9 @@ def gemma_processor(_, vision, text, template):
         setattr(text, key, token)
         setattr(text, f"{key}_id", text.convert_tokens_to_ids(token))
     image, sounds = Gemma4ImageProcessorPil(**settings), Gemma4AudioFeatureExtractor()
-    return Gemma4Processor(sounds, image, text, Gemma4VideoProcessor(), chat_template=template), settings
+    of_videos = settings | {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "do_normalize": True, "num_frames": 32}
+    videos = Gemma4VideoProcessor(**of_videos)
+    return Gemma4Processor(sounds, image, text, videos, chat_template=template), settings, of_videos
 
 
 def case(processor, folder, names):
@@ -124,6 +127,8 @@ def video_case(processor, folder, names, rate):
         return processor(text=[text], **given, return_tensors="pt")
 
     found = processed(frames)
+    if "video_position_ids" in found:
+        return gemma_video_case(processor, (names, rate, messages), frames, processed)
     _, down, across = found["video_grid_thw"][0].tolist()
     patch = processor.video_processor.patch_size
     # Pillow resizes them, as girih does; torchvision rounds otherwise.
@@ -138,6 +143,21 @@ def video_case(processor, folder, names, rate):
     return case | {"grid": found["video_grid_thw"][0].tolist(), "sha256": hashlib.sha256(samples.tobytes()).hexdigest()}
 
 
+def gemma_video_case(processor, case, frames, processed):
+    """The same for Gemma 4, whose processor has no grid; the samples come cell after cell, as girih reads them."""
+    found = processed(frames)
+    kernel, patch = processor.video_processor.pooling_kernel_size, processor.video_processor.patch_size
+    at = found["video_position_ids"][0]
+    across, down = (at[at[:, 0] >= 0].max(dim=0).values + 1).tolist()
+    again = processed([frame.resize((across * patch, down * patch), Image.Resampling.BICUBIC) for frame in frames])
+    values = again["pixel_values_videos"][:, : down * across].numpy()
+    order = np.arange(down * across).reshape(down // kernel, kernel, across // kernel, kernel).transpose(0, 2, 1, 3).ravel()
+    samples = np.rint(values[:, order] * 255).astype(np.uint8)
+    names, rate, messages = case
+    case = {"frames": names, "frames_per_second": rate, "messages": messages, "tokens": found["input_ids"][0].tolist()}
+    return case | {"grid": [len(frames), down, across], "sha256": hashlib.sha256(samples.tobytes()).hexdigest()}
+
+
 def main():
     fixtures, images, folder = map(Path, sys.argv[1:4])
     folder.mkdir(exist_ok=True)
@@ -148,7 +168,7 @@ def main():
         template = TEMPLATE.replace("IMAGE", around[0]).replace("VIDEO", around[3]).replace("OPEN", around[1]).replace("CLOSE", around[2])
         text = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token=around[2], pad_token=around[2])
         make = qwen_processor if special is QWEN else gemma_processor
-        processor, settings = make(name, config["vision_config"], text, template)
+        processor, settings, of_videos = make(name, config["vision_config"], text, template)
         entry = {
             "files": {
                 "tokenizer.json": json.loads(bare.to_str()),
@@ -157,9 +177,9 @@ def main():
             },
             "cases": [case(processor, images, names) for names in CASES],
         }
-        if name in ("qwen3_vl", "qwen3_5_vision"):
-            entry["files"]["video_preprocessor_config.json"] = settings | {"size": VIDEO_SIZE}
-            entry["videos"] = [video_case(processor, images, names, rate) for names, rate in VIDEOS]
+        if of_videos:
+            entry["files"]["video_preprocessor_config.json"] = of_videos
+        entry["videos"] = [video_case(processor, images, names, rate) for names, rate in VIDEOS]
         (folder / f"{name}.json").write_text(json.dumps(entry, separators=(",", ":")) + "\n")
 
 

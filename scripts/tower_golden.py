@@ -21,8 +21,11 @@ Of images of any size, it has for S patches of V values and R rows of all images
     pI.image_added_P     P [K, R, D]            what is added to the outputs of the text model's first layers
     pI.tower_P           P [L+1, S, W]          of a tower with windows, window after window
 
-With --video, the model reads the images of a prompt as the pairs of frames of one video (Qwen3-VL, Qwen 3.5); the golden
-has them as images.
+--grids says the patches down and across of images of any size, in turn.
+With --video, the model reads the images of a prompt as the groups of frames of one video (Qwen2-VL, Qwen2.5-VL, Qwen3-VL,
+Qwen 3.5, Gemma 4); the golden has them as images. In Qwen2-VL and Qwen2.5-VL, where a video is one run of tokens, it also has
+
+    pI.image_times       int32 [N]              0 for the first group; for later ones 1 more than how far they lie behind it in time
 
 The patches of Gemma 4 come cell after cell, as girih reads them, with the numbers that the tower multiplies: twice the
 pixels less 1. Those of Gemma 4 12B are its merged patches, row by row.
@@ -44,7 +47,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 GRIDS = [(4, 6), (8, 4), (2, 2), (6, 10)]
-"""The patches down and across of images of any size, in turn."""
+"""The patches down and across of images of any size, in turn, if the command line does not say them."""
 
 
 CELLS = [(3, 6), (6, 3), (3, 3), (6, 9)]
@@ -53,6 +56,14 @@ CELLS = [(3, 6), (6, 3), (3, 3), (6, 9)]
 
 MERGED = [(2, 3), (4, 2), (1, 1), (3, 5)]
 """The same for patches that are rows."""
+
+
+SECONDS_PER_GROUP = 1.1
+"""The seconds from a group of frames to the next one, for Qwen2.5-VL."""
+
+
+ONE_RUN = {"qwen2_vl", "qwen2_5_vl"}
+"""The models in which a video is one run of tokens."""
 
 
 class Images(NamedTuple):
@@ -69,11 +80,21 @@ def by_cells(down: int, across: int, cell: int) -> torch.Tensor:
     return at.permute(0, 2, 1, 3).reshape(-1)
 
 
-def gemma4_images(config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int) -> Images:
-    """Return random images of Gemma 4, padded to the largest of them as its processor does."""
+def of_frames(images: Images) -> Images:
+    """Return images of Gemma 4 as the frames of a video."""
+    names = {"pixel_values": "pixel_values_videos", "image_position_ids": "video_position_ids"}
+    inputs = {names[name]: tensor for name, tensor in images.inputs.items()}
+    inputs["num_frames_per_video"] = torch.tensor([len(images.rows)])
+    return images._replace(inputs=inputs)
+
+
+def gemma4_images(
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, video: bool
+) -> Images:
+    """Return random images of Gemma 4, padded to the largest of them as its processor does; those of a video have one size."""
     vision = config.vision_config
     cell = vision.pooling_kernel_size
-    grids = [CELLS[(first + index) % len(CELLS)] for index in range(count)]
+    grids = [CELLS[(first + (0 if video else index)) % len(CELLS)] for index in range(count)]
     most = max(down * across for down, across in grids)
     pixels = torch.zeros(count, most, 3 * vision.patch_size**2)
     places = torch.full((count, most, 2), -1)
@@ -93,10 +114,10 @@ def gemma4_images(config: transformers.PretrainedConfig, generator: np.random.Ge
 
 
 def gemma4_unified_images(
-    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, video: bool
 ) -> Images:
-    """Return random images of Gemma 4 12B: merged patches, padded to the image with the most of them."""
-    grids = [MERGED[(first + index) % len(MERGED)] for index in range(count)]
+    """Return random images of Gemma 4 12B: merged patches, padded to the image with the most of them; as for Gemma 4."""
+    grids = [MERGED[(first + (0 if video else index)) % len(MERGED)] for index in range(count)]
     most = max(down * across for down, across in grids)
     pixels = torch.zeros(count, most, 3 * config.vision_config.model_patch_size**2)
     places = torch.full((count, most, 2), -1)
@@ -113,31 +134,42 @@ def gemma4_unified_images(
 
 
 def images_of(
-    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, video: bool
+    config: transformers.PretrainedConfig, generator: np.random.Generator, first: int, count: int, args: argparse.Namespace
 ) -> Images:
     """Return random images, or the pairs of frames of a video."""
     vision = config.vision_config
-    if config.model_type == "gemma4":
-        return gemma4_images(config, generator, first, count)
-    if config.model_type == "gemma4_unified":
-        return gemma4_unified_images(config, generator, first, count)
+    gemma = {"gemma4": gemma4_images, "gemma4_unified": gemma4_unified_images}.get(config.model_type)
+    if gemma:
+        images = gemma(config, generator, first, count, args.video)
+        return of_frames(images) if args.video else images
     if hasattr(vision, "image_size"):
         shape = (count, vision.num_channels, vision.image_size, vision.image_size)
         pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
         return Images({"pixel_values": pixels}, [rows_of_image(config)] * count)
     side = vision.spatial_merge_size
-    grids = [GRIDS[(first + index) % len(GRIDS)] for index in range(count)]
+    grids = [args.grids[(first + index) % len(args.grids)] for index in range(count)]
     values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    if video:
-        grids = grids[:1] * count
+    if args.video:
+        # Sides that are longer than the time.
+        grids = ([GRIDS[3]] if config.model_type in ONE_RUN else grids[:1]) * count
     shape = (sum(down * across for down, across in grids), values)
     pixels = torch.tensor(generator.uniform(-1, 1, size=shape), dtype=torch.float32)
     grid = torch.tensor([(1, down, across) for down, across in grids])
     rows = [down * across // side**2 for down, across in grids]
     images = {"pixel_values": pixels, "image_grid_thw": grid}
-    if not video:
+    if not args.video:
         return Images(images, rows)
-    return Images({"pixel_values_videos": pixels, "video_grid_thw": torch.tensor([(count, *grids[0])])}, rows, images)
+    inputs = {"pixel_values_videos": pixels, "video_grid_thw": torch.tensor([(count, *grids[0])])}
+    if config.model_type not in ONE_RUN:
+        return Images(inputs, rows, images)
+    times = torch.arange(count)
+    if config.model_type == "qwen2_5_vl":
+        inputs["second_per_grid_ts"] = torch.tensor([SECONDS_PER_GROUP])
+        times = (times * (vision.tokens_per_second * inputs["second_per_grid_ts"][0])).long()
+    # Otherwise, transformers 5 and other programs disagree on the positions behind the video.
+    assert times[-1] < max(grids[0]) // side, "the video takes more time than its sides"
+    times[1:] += 1
+    return Images(inputs, rows, images | {"image_times": times})
 
 
 def rows_of_image(config: transformers.PretrainedConfig) -> int:
@@ -162,6 +194,8 @@ def prompt(
     elif not hasattr(config, names[0]):
         names = ("vision_start_token_id", "image_token_id", "vision_end_token_id")
     row = config.video_token_id if video else config.image_token_id
+    if video and config.model_type in ONE_RUN:
+        rows = [sum(rows)]
     # Without tokens of their own, any stand around the rows.
     first, last = (getattr(config, name, row - 1) for name in names[::2])
     special = {first, row, last, config.image_token_id, getattr(config, "video_token_id", row), getattr(config, "audio_token_id", row)}
@@ -185,9 +219,9 @@ def with_types(model: torch.nn.Module, inputs: Tensors) -> Tensors:
     if is_tiled(config):
         return inputs
     types = (inputs["input_ids"] == config.image_token_id).long()
-    if "video_grid_thw" in inputs:
+    if "pixel_values_videos" in inputs:
         types = 2 * (inputs["input_ids"] == config.video_token_id).long()
-    has_kinds = any(name in inputs for name in ("image_grid_thw", "image_position_ids", "video_grid_thw"))
+    has_kinds = any(name in inputs for name in ("image_grid_thw", "image_position_ids", "pixel_values_videos"))
     typed = inputs | {"mm_token_type_ids" if has_kinds else "token_type_ids": types}
     if config.model_type != "gemma4_unified":
         return typed
@@ -261,17 +295,18 @@ def gemma4_embedder(model: torch.nn.Module, pixels: torch.Tensor, places: torch.
 
 def tensors(model: torch.nn.Module, ids: list[int], images: Images, steps: int) -> Tensors:
     """Return the tensors of one prompt at the model's precision."""
-    name = "pixel_values_videos" if "video_grid_thw" in images.inputs else "pixel_values"
+    name = "pixel_values_videos" if "pixel_values_videos" in images.inputs else "pixel_values"
     pixels = images.inputs[name]
-    if "image_position_ids" not in images.inputs:
+    places = images.inputs.get("image_position_ids", images.inputs.get("video_position_ids"))
+    if places is None:
         pixels = pixels.to(model.dtype)
     tiled = is_tiled(model.config)
     inputs = {"input_ids": torch.tensor([ids])} | images.inputs | {name: pixels[None] if tiled else pixels}
     output = model(**with_types(model, inputs), output_hidden_states=True, use_cache=False)
     if model.config.model_type == "gemma4_unified":
-        of_tower = gemma4_embedder(model, pixels, inputs["image_position_ids"])
-    elif "image_position_ids" in inputs:
-        of_tower = gemma4_tower(model, pixels, inputs["image_position_ids"])
+        of_tower = gemma4_embedder(model, pixels, places)
+    elif places is not None:
+        of_tower = gemma4_tower(model, pixels, places)
     elif "image_grid_thw" in inputs:
         of_tower = tower_of_any_size(model, pixels, inputs["image_grid_thw"])
     elif "video_grid_thw" in inputs:
@@ -291,10 +326,12 @@ def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Write a golden file of prompts with images.")
     numbers = lambda text: [int(number) for number in text.split(",")]  # noqa: E731
+    sides = lambda text: [tuple(int(side) for side in grid.split("x")) for grid in text.split(",")]  # noqa: E731
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path, help="the golden file, a .safetensors")
     parser.add_argument("--text", type=numbers, default=[6, 20], help="random ids of each prompt (default: 6,20)")
     parser.add_argument("--images", type=numbers, default=[1, 2], help="images of each prompt (default: 1,2)")
+    parser.add_argument("--grids", type=sides, default=GRIDS, help="patches of images, such as 4x6,8x4")
     parser.add_argument(
         "--video", action="store_true", help="the images of a prompt are the pairs of frames of one video"
     )
@@ -314,7 +351,7 @@ def main() -> None:
     generator = np.random.default_rng(args.seed)
     golden, prompts, seen = {}, [], 0
     for index, (text, count) in enumerate(zip(args.text, args.images, strict=True)):
-        images = images_of(config, generator, seen, count, args.video)
+        images = images_of(config, generator, seen, count, args)
         seen += count
         ids = prompt(config, generator, text, images.rows, args.video)
         golden[f"p{index}.input_ids"] = torch.tensor(ids, dtype=torch.int32)

@@ -43,8 +43,14 @@ pub fn of_server(models: &[ServedModel], usual: Option<&UsualOptions>, reads: &S
         let RunOptions { prompt_cache, backend, .. } = run;
         let written = cache.iter().chain(prompt_cache.as_ref().map(|cache| &cache.folder));
         allowed.write.extend(written.cloned());
+        let driver = backend.info().driver;
+        allowed.read.extend(driver.read.iter().map(PathBuf::from));
+        allowed.devices.extend(driver.devices.iter().flat_map(|pattern| matching(pattern)));
         let settings = backend.settings();
-        let values = backend.info().options.iter().flat_map(|option| settings.all(option.name));
+        let of_driver = driver.options.iter().flat_map(|option| settings.all(option));
+        allowed.read.extend(of_driver.flat_map(|path| folders(Path::new(path))));
+        let others = backend.info().options.iter().filter(|option| !driver.options.contains(&option.name));
+        let values = others.flat_map(|option| settings.all(option.name));
         allowed.write.extend(values.filter(|value| value.contains('/')).map(PathBuf::from));
     }
     // A rule is about a folder that exists. What cannot be created is named when it is needed.
@@ -52,6 +58,14 @@ pub fn of_server(models: &[ServedModel], usual: Option<&UsualOptions>, reads: &S
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     }
     allowed
+}
+
+/// The paths that a pattern of a driver's devices means; `*` at its end stands for any further letters.
+fn matching(pattern: &str) -> Vec<PathBuf> {
+    let Some(prefix) = pattern.strip_suffix('*') else { return vec![PathBuf::from(pattern)] };
+    let folder = Path::new(prefix).parent().unwrap_or(Path::new("/"));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_str().is_some_and(|path| path.starts_with(prefix))).collect()
 }
 
 /// The folder of a model's files, and those to which links in it lead.
@@ -73,4 +87,18 @@ pub fn missing(states: &SandboxStates) -> Option<String> {
         .filter_map(|(layer, reason)| Some(format!("{} is off ({})", layer.name(), reason.as_ref()?)));
     let off: Vec<String> = off.collect();
     (!off.is_empty()).then(|| format!("the server is not fully confined: {}", off.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_the_devices_whose_names_begin_so() {
+        assert_eq!(matching("/dev/nul"), [PathBuf::from("/dev/nul")]);
+        let found = matching("/dev/nul*");
+        assert!(found.contains(&PathBuf::from("/dev/null")), "{found:?}");
+        assert!(found.iter().all(|path| path.to_str().is_some_and(|path| path.starts_with("/dev/nul"))));
+        assert_eq!(matching("/dev/no such device*"), [] as [PathBuf; 0]);
+    }
 }

@@ -56,12 +56,25 @@ pub fn video(model: &Model, folder: &Path, fps: f64, show: Show) -> Result<Image
         return Err(Error::call(sentence));
     }
     files.sort();
-    let frames: Vec<Picture> = files.iter().map(|path| picture(path, show)).collect::<Result<_>>()?;
-    let patches = model.video_patches(&frames, fps)?;
+    let patches = model.video_patches_with(files.len(), fps, |index| picture(&files[index], show))?;
     if let Some(note) = patches.note() {
         show.note(format!("{}: {note}", folder.display()));
     }
     Ok(patches)
+}
+
+/// The patches of a video that a text states: the folder of its frames, and behind it how many come in a second; without that
+/// number, as many as the model's files say.
+///
+/// # Errors
+/// As [`video`].
+pub fn stated_video(model: &Model, text: &str, show: Show) -> Result<ImagePatches> {
+    let (folder, stated) = match text.rsplit_once(char::is_whitespace) {
+        Some((folder, last)) => last.parse().map_or((text, None), |fps| (folder.trim_end(), Some(fps))),
+        None => (text, None),
+    };
+    let fps = stated.map_or_else(|| model.video_rate(), Ok)?;
+    video(model, Path::new(folder), fps, show)
 }
 
 /// `options` with images. A step has room for the rows of one image and a row of each other sequence; `show` says if that

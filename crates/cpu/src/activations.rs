@@ -11,7 +11,7 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{GateRule, Graph, Node, Op, OperandKind, Rounding, ValueId};
+use girih_graph::{GateRule, Graph, Node, Rounding, ValueId, multiplied_weights};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
@@ -121,12 +121,7 @@ impl ActivationKind {
 
     /// The kinds of all matmuls of `graph`.
     pub fn of_graph(graph: &Graph, rule: PrecisionRule) -> impl Iterator<Item = ActivationKind> + Clone {
-        let nodes = graph.nodes.iter().filter(|node| node.op != Op::Embed);
-        let weights = nodes.flat_map(|node| {
-            let operands = node.op.spec().operands.iter().zip(&node.inputs);
-            operands.filter(|(kind, _)| matches!(kind, OperandKind::Matrix | OperandKind::Matrices))
-        });
-        weights.map(move |(_, weight)| ActivationKind::of_weight(graph, *weight, rule))
+        multiplied_weights(graph).map(move |weight| ActivationKind::of_weight(graph, weight, rule))
     }
 
     /// The kind for products with a weight of `graph`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use girih_graph::Result;
 use girih_graph::description::{
     AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DefaultRounding,
-    Services, byte_count,
+    DriverFiles, Services, byte_count,
 };
 use girih_graph::store::StoreOptions;
 
@@ -24,6 +24,7 @@ pub static INFO: BackendInfo = BackendInfo {
     devices: |_| Ok(vec![device()]),
     options: OPTIONS,
     exact: &[(PRECISION, "f32")],
+    driver: DriverFiles::NONE,
     is_simulated: false,
     notes: &[],
     open,
@@ -48,16 +49,7 @@ const OPTIONS: &[BackendOption] = &[
         values: AllowedValues::OneOf(|| kernels::names().to_vec()),
         repeats: false,
     },
-    BackendOption {
-        name: PRECISION,
-        placeholder: "PRECISION",
-        help: "Precision to which the cpu backend rounds activations before matmuls; with int8 and int8x2, \
-            float weights still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits \
-            [default: int8 for quantized weights; bf16 for BF16 weights on processors that are listed as faster \
-            with it (AMD Zen 4 and 5), but not in verify, diagnose and perplexity; else f32]",
-        values: AllowedValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
-        repeats: false,
-    },
+    BackendOption::act_precision(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
     BackendOption {
         name: AFFINITY,
         placeholder: "POLICY",

@@ -6,7 +6,7 @@ use std::ops::RangeFrom;
 use girih_graph::backend::Refusal;
 use girih_graph::{
     Error, Extent, Graph, Node, Numerics, Op, Placement, Role, Rounding, ScratchPlan, StateKind, SunkGather,
-    Value, ValueId,
+    Value, ValueId, head_matmul,
 };
 use girih_tensor::{DType, Shape};
 
@@ -33,25 +33,11 @@ pub(crate) fn numerics(graph: &Graph, rule: PrecisionRule, table: &Table) -> Num
         // If one precision has two kinds, the one with an instruction of its own.
         of_this.clone().find(|kind| **kind == ActivationKind::Bf16Pairs).or_else(|| of_this.next())
     });
-    let mut matmuls = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let head = matmuls.find(|node| yields_output(graph, node.output));
-    let head = head.map(|node| ActivationKind::of_node(graph, node, rule));
+    let head = head_matmul(graph).map(|node| ActivationKind::of_node(graph, node, rule));
     Numerics {
         stores: DType::F32,
         activations: roundings.map(|kind| kind.rounding(table)).collect(),
         head: head.map_or(Rounding::NONE, |kind| kind.rounding(table)),
-    }
-}
-
-/// Whether a value is the graph's output, possibly after a scale or a cap.
-fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
-    loop {
-        let mut readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));
-        match (readers.next(), readers.next()) {
-            (None, _) => return graph.value(id).role == Role::Output,
-            (Some(Node { op: Op::Scale { .. } | Op::Softcap { .. }, output, .. }), None) => id = *output,
-            _ => return false,
-        }
     }
 }
 

@@ -62,8 +62,9 @@ fn check_given(given: &[EmbeddedRows], inputs: &[InputSpec]) -> Result<()> {
 /// Checks that rows of an image fill whole lines, and that the programs take what they add to the outputs of layers.
 fn check_places(given: &[EmbeddedRows], inputs: &[InputSpec], width: usize) -> Result<()> {
     let layers = inputs.iter().filter(|input| input.added().is_some()).count();
-    for rows in given {
+    for (index, rows) in given.iter().enumerate() {
         let (count, first) = (rows.rows, rows.first);
+        check_time(index.checked_sub(1).map(|before| &given[before]), rows)?;
         if let Some(columns) = rows.columns
             && (columns == 0 || !count.is_multiple_of(columns))
         {
@@ -82,6 +83,29 @@ fn check_places(given: &[EmbeddedRows], inputs: &[InputSpec], width: usize) -> R
         }
     }
     Ok(())
+}
+
+/// Checks that a later group of frames follows the one before it.
+fn check_time(before: Option<&EmbeddedRows>, rows: &EmbeddedRows) -> Result<()> {
+    let Some(time) = rows.time else { return Ok(()) };
+    let first = rows.first;
+    let most = EmbeddedRows::MAX_TIME;
+    if time > most {
+        return Err(refused(format!(
+            "the frames at position {first} are {time} positions behind the first ones; the maximum is {most}"
+        )));
+    }
+    let follows = |before: &&EmbeddedRows| {
+        before.first.checked_add(before.rows) == Some(first)
+            && (before.rows, before.columns) == (rows.rows, rows.columns)
+            && before.time.is_none_or(|earlier| earlier <= time)
+    };
+    match before.filter(follows) {
+        Some(_) if rows.columns.is_some() => Ok(()),
+        _ => Err(refused(format!(
+            "the frames at position {first} do not follow earlier ones of the same size in the prompt"
+        ))),
+    }
 }
 
 fn refused(sentence: impl Into<String>) -> Error {

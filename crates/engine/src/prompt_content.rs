@@ -32,13 +32,34 @@ pub(crate) struct StepContent<'a> {
     pub first_key: Option<PositionKey>,
 }
 
-impl EmbeddedRows {
-    /// By how much positions behind these rows lie before their numbers, if positions have several axes.
-    fn saved(&self) -> u32 {
-        match self.columns {
-            None => 0,
-            Some(columns) => self.rows - columns.max(self.rows / columns.max(1)).min(self.rows),
-        }
+/// Where the rows of an image lie along the axes of time, line and column.
+#[derive(Clone, Copy, Default)]
+struct ImagePlace {
+    /// The position along all axes at which it starts, or the video that it belongs to.
+    start: i64,
+    /// That behind it.
+    end: i64,
+    /// By how much positions behind it lie before their numbers. It is negative behind a video that takes more time than rows.
+    saved: i64,
+}
+
+impl ImagePlace {
+    /// That of the next image of a prompt.
+    fn next(self, rows: &EmbeddedRows) -> ImagePlace {
+        let columns = rows.columns.unwrap_or(1).max(1);
+        let start = if rows.time.is_some() { self.start } else { i64::from(rows.first) - self.saved };
+        let sides = i64::from(columns.max(rows.rows / columns));
+        let time = i64::from(rows.time.unwrap_or(0)) + 1;
+        let before = if rows.time.is_some() { self.end } else { start };
+        let end = before.max(start + sides.max(time));
+        ImagePlace { start, end, saved: i64::from(rows.first) + i64::from(rows.rows) - end }
+    }
+
+    /// The position of a row of the image, counted from its first one, along each axis.
+    fn axes(self, rows: &EmbeddedRows, row: u32) -> [i64; 3] {
+        let columns = rows.columns.unwrap_or(1).max(1);
+        let behind = [rows.time.unwrap_or(0), row / columns, row % columns];
+        behind.map(|behind| self.start + i64::from(behind))
     }
 }
 
@@ -72,16 +93,17 @@ impl PromptContent {
     /// The positions along the axes of time, line and column of the rows from `start` on.
     fn axes(&self, start: u32, count: usize) -> Vec<[u32; 3]> {
         let mut images = self.given.iter().filter(|rows| rows.columns.is_some()).peekable();
-        let mut saved = 0;
+        let mut place = ImagePlace::default();
         let axes = |position: u32| {
             while let Some(image) = images.next_if(|image| image.first + image.rows <= position) {
-                saved += image.saved();
+                place = place.next(image);
             }
-            let own = position - saved;
-            let Some(image) = images.peek().filter(|image| image.first <= position) else { return [own; 3] };
-            let (first, columns) = (image.first - saved, image.columns.unwrap_or(1).max(1));
-            let row = position - image.first;
-            [first, first + row / columns, first + row % columns]
+            let axes = match images.peek().filter(|image| image.first <= position) {
+                Some(image) => place.next(image).axes(image, position - image.first),
+                None => [i64::from(position) - place.saved; 3],
+            };
+            // Within 32 bits, as the times of groups are.
+            axes.map(|axis| axis.clamp(0, i64::from(u32::MAX)) as u32)
         };
         (start..).take(count).map(axes).collect()
     }
@@ -225,8 +247,42 @@ mod tests {
         for start in 0..13 {
             assert_eq!(content.axes(start, 1), [expected[start as usize]], "a chunk from {start} on");
         }
+    }
+
+    /// Qwen2.5-VL's `get_rope_index`, as in transformers 4: two groups of 2 x 2 rows with five positions between them, and two
+    /// of one row that are as early as each other. Positions behind a video go on from the largest.
+    #[test]
+    fn groups_of_a_video_start_at_one_place() {
+        let group = |first, rows, columns, time| EmbeddedRows {
+            first,
+            rows,
+            columns: Some(columns),
+            time,
+            ..EmbeddedRows::default()
+        };
+        let given = vec![
+            group(1, 4, 2, None),
+            group(5, 4, 2, Some(5)),
+            group(10, 1, 1, None),
+            group(11, 1, 1, Some(0)),
+        ];
+        let content = PromptContent::new(given, Vec::new(), None);
+        let of_groups = [1, 6].map(|time| [[time, 1, 1], [time, 1, 2], [time, 2, 1], [time, 2, 2]]);
+        let expected =
+            [&[[0; 3]][..], &of_groups[0], &of_groups[1], &[[7; 3], [8; 3], [8; 3], [9; 3], [10; 3]]]
+                .concat();
+        assert_eq!(content.axes(0, 14), expected);
+        for start in 0..14 {
+            assert_eq!(content.axes(start, 1), [expected[start as usize]], "a chunk from {start} on");
+        }
+        let late = PromptContent::new(vec![group(0, 1, 1, None), group(1, 1, 1, Some(90))], Vec::new(), None);
+        assert_eq!(late.axes(1, 2), [[90, 0, 0], [91; 3]], "more time than rows");
+    }
+
+    #[test]
+    fn rows_without_places_are_one_after_the_other() {
         let rows = EmbeddedRows { first: 2, rows: 6, ..EmbeddedRows::default() };
         let plain = PromptContent::new(vec![rows], Vec::new(), None);
-        assert_eq!(plain.axes(7, 2), [[7; 3], [8; 3]], "rows without places are one after the other");
+        assert_eq!(plain.axes(7, 2), [[7; 3], [8; 3]]);
     }
 }

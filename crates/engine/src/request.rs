@@ -94,18 +94,27 @@ pub struct EmbeddedRows {
     /// The values, row after row, as the first layer reads them.
     pub values: Arc<[f32]>,
     /// What identifies the values, such as their SHA-256: requests with the same content at the
-    /// same positions share state. It also identifies `columns` and `added`.
+    /// same positions share state. It also identifies `columns`, `time` and `added`.
     pub content: [u8; 32],
     /// The rows side by side in an image, for models whose positions have several axes. All rows of an image then have one
     /// position in time, and their places in the image along the other axes; positions behind it go on from the largest of
     /// these. Without it, and along the only axis of other models, rows are one after the other.
     pub columns: Option<u32>,
+    /// For a later group of frames of a video, all of whose groups start at the place of the first one: how far it lies behind
+    /// that group along the axis of time. The rows before are those of the group before, with as many columns, and positions
+    /// behind the video go on from the largest along any axis. `content` identifies it, too.
+    pub time: Option<u32>,
     /// The token that the model reads in these positions in place of the prompt's, if it reads one beside the rows: the
     /// embeddings of layers of Gemma 4 are those of this token. Without it, they are those of the prompt's tokens.
     pub token: Option<u32>,
     /// Rows that are added to the outputs of the first layers, in models that take some: for each layer as many values as
     /// `values` has.
     pub added: Vec<Arc<[f32]>>,
+}
+
+impl EmbeddedRows {
+    /// The largest [`EmbeddedRows::time`]: three days of a video with four positions in a second.
+    pub const MAX_TIME: u32 = 1 << 20;
 }
 
 /// Conditions that end a reply early.

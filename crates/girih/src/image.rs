@@ -117,8 +117,17 @@ enum ImageParts {
     Tiles([u32; 2]),
     /// The number of crops behind it.
     Crops(u32),
-    /// The times of the groups of frames of a video, in seconds.
-    Video(Arc<[f64]>),
+    /// A video.
+    Video(VideoTimes),
+}
+
+/// The times of the groups of frames of a video, in seconds.
+#[derive(Clone, Debug)]
+struct VideoTimes {
+    /// The mean of those of each group's first and last frame.
+    seconds: Arc<[f64]>,
+    /// The time from the first frame of a group to that of the next one.
+    step: f64,
 }
 
 impl fmt::Debug for ImagePatches {
@@ -187,7 +196,8 @@ impl ImagePatches {
     }
 
     /// A video. Its frames form groups, and the tower reads each group as one image with this grid. `values` has the patches
-    /// of the first group, then those of the next; `seconds` has the time of each group. All groups have equally many values.
+    /// of the first group, then those of the next; `seconds` has the time of each group, of which the first two say how far
+    /// apart all groups are. All groups have equally many values.
     ///
     /// ```
     /// use girih::{ImageGrid, ImagePatches};
@@ -199,7 +209,7 @@ impl ImagePatches {
     /// ```
     ///
     /// # Errors
-    /// When the values cannot be shared evenly, or a time is no finite number from 0 on.
+    /// When the values cannot be shared evenly, a time is no finite number from 0 on, or times decrease.
     pub fn video(
         values: impl Into<Arc<[f32]>>,
         grid: ImageGrid,
@@ -215,7 +225,16 @@ impl ImagePatches {
                 format!("a frame of a video has the time {wrong}; a number of seconds from 0 on is needed");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        let found = ImagePatches::of_parts(values.into(), ImageParts::Video(seconds))?;
+        if let Some(pair) = seconds.windows(2).find(|pair| pair[1] < pair[0]) {
+            let sentence = format!(
+                "a frame of a video has the time {} behind one of {}; give frames in their order",
+                pair[1], pair[0]
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let step = seconds.get(1).map_or(1.0, |second| second - seconds[0]);
+        let times = VideoTimes { seconds, step };
+        let found = ImagePatches::of_parts(values.into(), ImageParts::Video(times))?;
         let size = found.values.len() / found.images();
         let digests = found.values.chunks_exact(size).map(|values| {
             let mut of_video = Sha256::new();
@@ -230,7 +249,7 @@ impl ImagePatches {
         let beside = match &parts {
             ImageParts::Tiles([rows, columns]) => u64::from(*rows) * u64::from(*columns),
             ImageParts::Crops(crops) => u64::from(*crops),
-            ImageParts::Video(seconds) => (seconds.len() as u64).saturating_sub(1),
+            ImageParts::Video(times) => (times.seconds.len() as u64).saturating_sub(1),
         };
         let size = values.len() / usize::try_from(beside + 1).unwrap_or(usize::MAX);
         if size == 0 || size as u64 * (beside + 1) != values.len() as u64 {
@@ -242,6 +261,24 @@ impl ImagePatches {
         }
         let digests = values.chunks_exact(size).map(|values| digest(values, None)).collect();
         Ok(ImagePatches { digests, values, grid: None, parts, note: None })
+    }
+
+    /// The same video, whose groups of frames begin this number of seconds after one another.
+    #[cfg(feature = "image")]
+    pub(crate) fn with_step(self, step: f64) -> ImagePatches {
+        let parts = match self.parts {
+            ImageParts::Video(times) => ImageParts::Video(VideoTimes { step, ..times }),
+            other => other,
+        };
+        ImagePatches { parts, ..self }
+    }
+
+    /// The seconds from the beginning of a group of frames to that of the next one, if this is a video.
+    pub(crate) fn step(&self) -> Option<f64> {
+        match &self.parts {
+            ImageParts::Tiles(_) | ImageParts::Crops(_) => None,
+            ImageParts::Video(times) => Some(times.step),
+        }
     }
 
     /// The same patches, with a note on how they were made.
@@ -292,7 +329,7 @@ impl ImagePatches {
     pub fn seconds(&self) -> Option<&[f64]> {
         match &self.parts {
             ImageParts::Tiles(_) | ImageParts::Crops(_) => None,
-            ImageParts::Video(seconds) => Some(seconds),
+            ImageParts::Video(times) => Some(&times.seconds),
         }
     }
 
@@ -375,7 +412,7 @@ impl ImagePatches {
         let (kind, counts) = match &self.parts {
             ImageParts::Tiles(counts) => (0, *counts),
             ImageParts::Crops(count) => (1, [*count, 1]),
-            ImageParts::Video(seconds) => (2, [seconds.len() as u32, 1]),
+            ImageParts::Video(times) => (2, [times.seconds.len() as u32, 1]),
         };
         let mut digest = Sha256::new();
         self.digests.iter().for_each(|of_image| digest.update(of_image));

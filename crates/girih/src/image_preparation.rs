@@ -97,7 +97,7 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
     let facts = &model.tower_files()?.tower;
     if let Some((file, config)) = &config(model)? {
         let read = match (facts.image, facts.sized) {
-            (None, AnySize::Largest) => largest(facts, config),
+            (None, AnySize::Largest) => largest(facts, config, USUAL_SOFT_TOKENS),
             _ => preprocess(facts, config),
         };
         return read.map_err(|error| error.of(file));
@@ -106,7 +106,11 @@ fn preparation(model: &Model) -> Result<PicturePreparation> {
         return Ok(usual(facts, side));
     }
     // A projector file has no settings of this kind.
-    let pixels = facts.pixels.filter(|_| model.files().weights.container().kind() == ContainerKind::Gguf);
+    let is_gguf = model.files().weights.container().kind() == ContainerKind::Gguf;
+    if is_gguf && facts.sized == AnySize::Largest {
+        return largest(facts, &Map::new(), USUAL_SOFT_TOKENS);
+    }
+    let pixels = facts.pixels.filter(|_| is_gguf);
     let Some(PixelsSchema { min, max }) = pixels else {
         return Err(Error::with_kind(
             ErrorKind::Refused,
@@ -160,13 +164,13 @@ fn usual(facts: &TowerFacts, side: usize) -> PicturePreparation {
 }
 
 fn of_size(facts: &TowerFacts, size: TargetSize, filter: ResizeFilter) -> Preprocess {
-    let (mean, std) = if facts.unit_values { (0.0, 1.0) } else { (0.5, 0.5) };
+    let [mean, std] = facts.pixel_norm.mean_and_std();
     Preprocess {
         size,
         filter,
         rescale: 1.0 / 255.0,
-        mean: [mean; 3],
-        std: [std; 3],
+        mean,
+        std,
         patch: facts.patch as u32,
         frames: facts.frames as u32,
         order: match facts.order {
@@ -209,20 +213,32 @@ fn within(facts: &TowerFacts, min: u64, max: u64) -> PicturePreparation {
 
 /// What a file says of a model whose images become as large as its number of rows allows: those of transformers'
 /// `Gemma4ImageProcessor`. The tower normalizes pixels itself, which is done here. Pictures with more patches than girih takes become smaller.
-fn largest(facts: &TowerFacts, config: &Map<String, Value>) -> Result<PicturePreparation> {
+/// Without a number of rows, images have at most `usual`.
+pub(crate) fn largest(
+    facts: &TowerFacts,
+    config: &Map<String, Value>,
+    usual: u64,
+) -> Result<PicturePreparation> {
     let cell = facts.projector.cell;
     let mut found = of_size(facts, TargetSize::Fixed { width: 0, height: 0 }, ResizeFilter::Bicubic);
-    let mut rows = USUAL_SOFT_TOKENS;
+    let mut rows = usual;
+    let is_all = |key: &str, number: f64| {
+        let list = config.get(key).and_then(Value::as_array);
+        list.is_some_and(|list| list.iter().all(|one| one.as_f64() == Some(number)))
+    };
+    // With these, it changes nothing.
+    let keeps = is_all("image_mean", 0.0) && is_all("image_std", 1.0);
     for (key, value) in config.iter().filter(|(_, value)| !value.is_null()) {
         let supported = match key.as_str() {
             "do_resize" | "do_rescale" | "do_convert_rgb" => value == &Value::Bool(true),
+            "do_normalize" if keeps => value.is_boolean(),
             "do_normalize" | "do_pad" | "do_center_crop" => value == &Value::Bool(false),
             "patch_size" => value.as_u64() == Some((facts.patch / facts.merged) as u64),
             "pooling_kernel_size" => value.as_u64() == Some((cell * facts.merged) as u64),
             "max_soft_tokens" => set(&mut rows, value.as_u64().filter(|rows| SOFT_TOKENS.contains(rows))),
             "resample" => set(&mut found.filter, value.as_u64().and_then(ResizeFilter::from_pillow)),
             "rescale_factor" => set(&mut found.rescale, value.as_f64().filter(|factor| factor.is_finite())),
-            // Without `do_normalize`, they change nothing.
+            // Without `do_normalize`, or with 0 and 1, they change nothing.
             "image_mean" | "image_std" => true,
             other => WITHOUT_EFFECT.contains(&other),
         };
@@ -411,6 +427,33 @@ mod tests {
         }
         let error = prepared_of("gemma3_vision", json!({"do_image_splitting": true})).unwrap_err();
         assert!(error.contains("'do_image_splitting' is true"), "{error}");
+    }
+
+    /// What the published processors of these models do, with the sizes of the fixtures.
+    #[test]
+    fn a_gguf_without_settings_is_prepared_as_the_published_models() {
+        let of_gguf = |name: &str| {
+            let projector = Some(fixture(&format!("mmproj/mmproj-{name}.gguf")).into());
+            let options = crate::OpenOptions { projector, ..crate::OpenOptions::default() };
+            let model = Model::open_with(&fixture(&format!("gguf/{name}.gguf")), &options).unwrap();
+            preparation(&model).unwrap().image
+        };
+        for (name, multiple, max) in [("qwen2_vl", 8, 4096 * 16), ("qwen2_5_vl_windows", 16, 4096 * 64)] {
+            let found = of_gguf(name);
+            assert_eq!(found.size, TargetSize::Within { multiple, min: 3136, max });
+            assert_eq!((found.mean[0], found.std[2]), (0.481_454_66, 0.275_777_1));
+        }
+        for (name, mean, multiple, max) in
+            [("gemma4_vision", 0.5, 12, 280 * 144), ("gemma4_unified", 0.0, 12, 16 * 144)]
+        {
+            let found = of_gguf(name);
+            assert_eq!(
+                (found.size, found.mean),
+                (TargetSize::Largest { multiple, max }, [mean; 3]),
+                "{name}"
+            );
+            assert_eq!(found.filter, ResizeFilter::Bicubic);
+        }
     }
 
     /// A picture of more patches than the tower takes becomes smaller, and the note says so.

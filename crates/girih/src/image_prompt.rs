@@ -6,8 +6,9 @@ use girih_engine::EmbeddedRows;
 use girih_graph::backend::Range32;
 use girih_graph::{Error, ErrorKind, Result};
 use girih_model::arch::schema::{ImageTexts, VideoTexts};
-use girih_model::arch::{ImageGrid, TowerFacts};
+use girih_model::arch::{GroupTimes, ImageGrid, TowerFacts};
 use girih_words::{TextOrigin, TextSpan};
+use sha2::{Digest as _, Sha256};
 
 use crate::image::ImagePatches;
 use crate::image_tower::ImageTower;
@@ -49,29 +50,89 @@ impl ImageRows {
             images.iter().map(|image| image.grid_for(&tower.facts)).collect::<Result<Vec<ImageGrid>>>()?;
         let images = images.iter().zip(grids);
         let images = images.flat_map(|(image, grid)| {
-            let is_video = image.seconds().is_some();
-            image.each().map(move |(_, content)| (content, grid, is_video))
+            let (is_video, step) = (image.seconds().is_some(), image.step());
+            image.each().enumerate().map(move |(index, (_, content))| PromptImage {
+                content,
+                grid,
+                is_video,
+                time: step.and_then(|step| group_time(tower.facts.group_times, index, step)),
+            })
         });
-        let images: Vec<([u8; 32], ImageGrid, bool)> = images.collect();
-        let size = |(_, grid, is_video): &(_, _, bool)| PlaceSize {
-            rows: tower.facts.rows(*grid) as u32,
-            is_video: *is_video,
+        let images: Vec<PromptImage> = images.collect();
+        let size = |image: &PromptImage| PlaceSize {
+            rows: tower.facts.rows(image.grid) as u32,
+            is_video: image.is_video,
         };
         let sizes: Vec<PlaceSize> = images.iter().map(size).collect();
         let mut rows = ImageRows::default();
+        check_times(&images)?;
         let places = places([Some(tower.row), tower.video], &sizes, tokens)?;
-        for ((content, grid, _), place) in images.into_iter().zip(places) {
+        for (image, place) in images.into_iter().zip(places) {
+            let PromptImage { grid, time, .. } = image;
             let (first, count) = (place.start, place.end - place.start);
             let columns = tower.facts.only_grid().is_none().then(|| tower.facts.rows_across(grid) as u32);
             let token = tower.facts.image_tokens.layer_input;
-            let of_image =
-                EmbeddedRows { first, rows: count, content, columns, token, ..EmbeddedRows::default() };
-            rows.given.push(of_image);
+            rows.given.push(EmbeddedRows {
+                first,
+                rows: count,
+                content: image.content_at_its_time(),
+                columns,
+                time,
+                token,
+                ..EmbeddedRows::default()
+            });
             if tower.facts.image_tokens.mutual {
                 rows.spans.push(place);
             }
         }
         Ok(rows)
+    }
+}
+
+/// An image of a prompt, or a group of frames.
+struct PromptImage {
+    content: [u8; 32],
+    grid: ImageGrid,
+    is_video: bool,
+    /// How far it lies behind the first group of its video along the axis of time, if their positions start at one place.
+    time: Option<u32>,
+}
+
+impl PromptImage {
+    /// What identifies its values and its place behind the first group of its video.
+    fn content_at_its_time(&self) -> [u8; 32] {
+        let Some(time) = self.time else { return self.content };
+        let mut digest = Sha256::new();
+        digest.update(b"time");
+        digest.update(time.to_le_bytes());
+        digest.update(self.content);
+        digest.finalize().into()
+    }
+}
+
+/// Checks that no frames lie too far behind the first ones of their video.
+fn check_times(images: &[PromptImage]) -> Result<()> {
+    let most = EmbeddedRows::MAX_TIME;
+    match images.iter().filter_map(|image| image.time).find(|time| *time > most) {
+        None => Ok(()),
+        Some(time) => {
+            let sentence = format!(
+                "frames of a video are {time} positions behind the first ones; the maximum is {most}: give more frames per second"
+            );
+            Err(Error::with_kind(ErrorKind::Refused, sentence))
+        }
+    }
+}
+
+/// How far the group of frames `index` of a video lies behind the first one along the axis of time, if both start at one
+/// position; groups begin `step` seconds after one another. The products are those of transformers' `Qwen2_5_VLModel`, in
+/// 32 bits.
+fn group_time(times: GroupTimes, index: usize, step: f64) -> Option<u32> {
+    match times {
+        _ if index == 0 => None,
+        GroupTimes::Apart => None,
+        GroupTimes::Counted => Some(index as u32),
+        GroupTimes::PerSecond(positions) => Some((index as f32 * (positions as f32 * step as f32)) as u32),
     }
 }
 
@@ -195,18 +256,19 @@ fn text_bytes(texts: &ImageTexts, rows: usize, image: &ImagePatches) -> usize {
         Some(video) => [&video.before, &video.row, &video.after],
         None => [&texts.before, &texts.row, &texts.after],
     };
-    (before.len() + after.len() + row.len() * rows).saturating_mul(image.images())
+    let between = texts.video.as_ref().map_or(0, |video| video.between.len());
+    (before.len() + after.len() + between + row.len() * rows).saturating_mul(image.images())
 }
 
 /// What stands for a video whose groups of frames, at these times, become `rows` rows each.
 fn video_text(texts: &VideoTexts, rows: usize, seconds: &[f64]) -> String {
     let of_group = texts.row.repeat(rows);
     let group = |seconds: &f64| {
-        [&texts.before.replace("{seconds}", &format!("{seconds:.1}")), &of_group, &texts.after]
-            .map(String::as_str)
-            .concat()
+        let clock = format!("{:02}:{:02}", (seconds / 60.0) as u64, (seconds % 60.0) as u64);
+        let before = texts.before.replace("{seconds}", &format!("{seconds:.1}")).replace("{clock}", &clock);
+        [&before, &of_group, &texts.after].map(String::as_str).concat()
     };
-    seconds.iter().map(group).collect()
+    seconds.iter().map(group).collect::<Vec<String>>().join(&texts.between)
 }
 
 /// What stands for a picture, each of whose images becomes `rows` rows.
@@ -275,6 +337,36 @@ mod tests {
         let found = expanded(vec![span], facts, &images).unwrap();
         let texts = cases.iter().map(|case| format!("User:{}", case["text"].as_str().unwrap()));
         [found[0].text.clone(), texts.collect::<String>()]
+    }
+
+    /// `Qwen2_5_VLModel.get_vision_position_ids`: 2 positions in a second, of groups of two frames.
+    #[test]
+    fn positions_in_time_follow_from_the_rate() {
+        let of_rate = |rate: f64| {
+            let time = |index| group_time(GroupTimes::PerSecond(2), index, 2.0 / rate);
+            (0..5).map(time).collect::<Vec<Option<u32>>>()
+        };
+        assert_eq!(of_rate(2.0), [None, Some(2), Some(4), Some(6), Some(8)]);
+        assert_eq!(of_rate(3.0), [None, Some(1), Some(2), Some(4), Some(5)]);
+        assert_eq!(of_rate(10.0), [None, Some(0), Some(0), Some(1), Some(1)]);
+        assert_eq!(group_time(GroupTimes::Counted, 3, 0.1), Some(3));
+        assert_eq!(group_time(GroupTimes::Apart, 3, 0.1), None);
+        assert_eq!(group_time(GroupTimes::PerSecond(2), 1, f64::MAX), Some(u32::MAX));
+    }
+
+    #[test]
+    fn clocks_of_frames_have_minutes_and_seconds() {
+        let texts = VideoTexts {
+            of_template: String::new(),
+            before: "{clock} <".to_owned(),
+            row: "r".to_owned(),
+            after: ">".to_owned(),
+            between: " ".to_owned(),
+        };
+        assert_eq!(
+            video_text(&texts, 2, &[0.0, 59.9, 60.0, 6001.5]),
+            "00:00 <rr> 00:59 <rr> 01:00 <rr> 100:01 <rr>"
+        );
     }
 
     #[test]

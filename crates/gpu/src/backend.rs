@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
 use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
-use girih_tensor::Result;
+use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::device_list::AdapterChoice;
+use crate::integer_source::ProductUnit;
+use crate::kernel::KernelTuning;
+use crate::precision::ActPrecision;
 use crate::program::{GpuProgram, scratch_bytes, staging_bytes};
 use crate::refuse;
 use crate::state::GpuState;
@@ -20,23 +23,48 @@ pub struct GpuBackend {
     /// The bytes of the device's memory that a model may take. `u64::MAX` if nobody tells; then the driver refuses what it has
     /// no room for.
     memory: u64,
+    precision: ActPrecision,
+    tuning: KernelTuning,
 }
 
 impl GpuBackend {
     /// Opens a GPU. A model may take `memory` bytes of it, or what its driver says is free; software has the host's memory, of
-    /// which it says nothing.
+    /// which it says nothing. Activations are rounded to `precision` before they are multiplied by quantized weights.
     ///
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
-    pub fn open(choice: &AdapterChoice, memory: Option<u64>) -> Result<GpuBackend> {
+    pub fn open(choice: &AdapterChoice, memory: Option<u64>, precision: ActPrecision) -> Result<GpuBackend> {
         let adapter = choice.find()?;
         let memory = memory.or_else(|| adapter.free_memory());
-        Ok(GpuBackend::on(GpuDevice::open(&adapter)?, memory))
+        Ok(GpuBackend::on(GpuDevice::open(&adapter)?, memory, precision))
+    }
+
+    /// The backend without matrix units (does not affect results).
+    #[must_use]
+    pub fn without_matrix_units(mut self) -> GpuBackend {
+        self.tuning.unit = ProductUnit::Dot;
+        self
+    }
+
+    /// The backend, if it uses matrix units.
+    ///
+    /// # Errors
+    /// When the GPU lacks those that the kernels are made for.
+    pub fn with_matrix_units(self) -> Result<GpuBackend> {
+        if self.tuning.unit == ProductUnit::Dot {
+            let sentence = format!(
+                "{} has no matrix units that girih knows to be exact, such as NVIDIA's: choose gpu-products dot",
+                self.device.product
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        Ok(self)
     }
 
     /// The backend on an open device.
-    fn on(device: Arc<GpuDevice>, memory: Option<u64>) -> GpuBackend {
-        GpuBackend { device, memory: memory.unwrap_or(u64::MAX) }
+    fn on(device: Arc<GpuDevice>, memory: Option<u64>, precision: ActPrecision) -> GpuBackend {
+        let tuning = device.tuning();
+        GpuBackend { device, memory: memory.unwrap_or(u64::MAX), precision, tuning }
     }
 }
 
@@ -59,9 +87,9 @@ impl Backend for GpuBackend {
         format!("gpu:{name}, {product}, {driver}")
     }
 
-    /// Weights have the numbers of their format, and everything else is `f32`.
-    fn numerics(&self, _: &Graph) -> Numerics {
-        Numerics::single()
+    /// Weights have the numbers of their format, and everything but rounded activations is `f32`.
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        self.precision.numerics(graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
@@ -81,7 +109,7 @@ impl Backend for GpuBackend {
             weights: GpuWeights::plan(graph),
             in_file: 0,
             state: GpuState::plan(graph, blocks),
-            scratch: scratch_bytes(graph, self.device.binding_limit()),
+            scratch: scratch_bytes(graph, self.device.binding_limit(), self.precision),
             output: 0,
             staging: 0,
         };
@@ -95,7 +123,7 @@ impl Backend for GpuBackend {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<GpuWeights> {
-        GpuWeights::load(&self.device, graph, source)
+        GpuWeights::load(&self.device, graph, source, (self.precision, self.tuning))
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<GpuState> {
@@ -126,33 +154,81 @@ impl Backend for GpuBackend {
 mod tests {
     use girih_graph::OpName;
     use girih_graph::description::AnyBackend;
-    use girih_graph::testing::{Open, Roundoff, TestedBackend, check_cases, draw, error_shares};
+    use girih_graph::testing::{Case, Open, Roundoff, TestedBackend, check_cases, draw, error_shares};
+    use wgpu::Features;
 
     use super::*;
-    use crate::device_list::adapters;
-    use crate::kernel::KernelTuning;
+    use crate::device_list::{GpuAdapter, adapters};
+    use crate::layout::BandLayout;
 
-    /// Products on one device with the kernels of GPUs and with those of software.
-    #[test]
-    fn the_tuning_of_kernels_changes_no_byte() {
+    /// Beyond this number of rows matrix units run.
+    const MANY_ROWS: u32 = 64;
+
+    /// Compares devices that differ in their tuning.
+    fn compare(tunings: &[KernelTuning], precision: ActPrecision, cases: impl Iterator<Item = (u64, Case)>) {
         let adapters = adapters();
         let Some(adapter) = adapters.first() else {
             eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
             return;
         };
-        let opened =
-            |tuning| Arc::new(GpuDevice::new(adapter, tuning).expect("the adapter has what kernels need"));
-        let devices = [KernelTuning::SOFTWARE, KernelTuning::GPU].map(opened);
-        let open = |index: usize| -> Box<dyn AnyBackend> {
-            Box::new(GpuBackend::on(Arc::clone(&devices[index]), None))
+        let opened = |tuning: &KernelTuning| {
+            Arc::new(GpuDevice::new(adapter, *tuning).expect("the adapter suits kernels"))
         };
-        let ways: [Open<'_>; 2] = [&|| open(0), &|| open(1)];
-        let round = Roundoff::SINGLE;
-        let cases =
-            (0..6).flat_map(|seed| [OpName::Linear, OpName::Experts].map(|op| (seed, draw(op, seed, round))));
-        let report = check_cases(TestedBackend::new("tunings", &ways, Some(round)), cases);
+        let devices: Vec<_> = tunings.iter().map(opened).collect();
+        let open = |device: &Arc<GpuDevice>| -> Box<dyn AnyBackend> {
+            Box::new(GpuBackend::on(Arc::clone(device), None, precision))
+        };
+        let opens: Vec<_> = devices.iter().map(|device| move || open(device)).collect();
+        let ways: Vec<Open<'_>> = opens.iter().map(|open| open as Open<'_>).collect();
+        let round = (precision == ActPrecision::F32).then_some(Roundoff::SINGLE);
+        let report = check_cases(TestedBackend::new("tunings", &ways, round), cases);
         assert_eq!(report.faults(), [] as [&str; 0]);
     }
+
+    /// Products on one device with the kernels of GPUs and with those of software.
+    #[test]
+    fn the_tuning_of_kernels_changes_no_byte() {
+        for precision in ActPrecision::ALL {
+            let ops = [
+                OpName::Linear,
+                OpName::LinearHeads,
+                OpName::Experts,
+                OpName::Attend,
+                OpName::AttendLatent,
+                OpName::SelectKeys,
+            ];
+            let cases = (0..6).flat_map(|seed| ops.map(|op| (seed, draw(op, seed, Roundoff::SINGLE))));
+            compare(&[KernelTuning::SOFTWARE, KernelTuning::GPU], precision, cases);
+        }
+    }
+
+    /// Loops stand for the matrix units, which software lacks; where the adapter has them, they are compared, too.
+    #[test]
+    fn matrix_units_and_dot_products_have_the_same_bytes() {
+        let (mut codes, mut scales) = (Vec::new(), Vec::new());
+        let cases = (0..300).map(|seed| (seed, draw(OpName::Linear, seed, Roundoff::SINGLE)));
+        let has_many_rows =
+            |case: &Case| case.sequences.iter().map(|sequence| sequence.rows).sum::<u32>() > MANY_ROWS;
+        let mut is_new = |case: &Case| {
+            let weight = case.graph.weights().next().map(|(_, weight)| weight.dtype);
+            let Some(layout) = weight.and_then(BandLayout::of) else { return false };
+            let is_new = !codes.contains(&layout.codes) || !scales.contains(&layout.scales);
+            codes.push(layout.codes);
+            scales.push(layout.scales);
+            is_new
+        };
+        let cases = cases.filter(|(_, case)| has_many_rows(case) && is_new(case));
+        let has = |has: fn(&GpuAdapter) -> bool| adapters().first().is_some_and(has);
+        let mut tunings = vec![KernelTuning::SOFTWARE];
+        if has(|adapter| adapter.adapter().features().contains(Features::SHADER_F16)) {
+            tunings.push(KernelTuning::SOFTWARE.with_unit(ProductUnit::MatrixTwin));
+        }
+        if has(GpuAdapter::has_matrix_units) {
+            tunings.push(KernelTuning::GPU.with_unit(ProductUnit::Matrix));
+        }
+        compare(&tunings, ActPrecision::Int8, cases);
+    }
+
     #[test]
     fn a_fault_of_the_device_ends_a_run_with_one_sentence() {
         run_with_faults(6);
@@ -175,7 +251,11 @@ mod tests {
             || Arc::new(GpuDevice::new(adapter, KernelTuning::SOFTWARE).expect("the adapter suits kernels"));
         let case = draw(OpName::Attend, 3, Roundoff::SINGLE);
         let run = |device: &Arc<GpuDevice>| {
-            error_shares(Box::new(GpuBackend::on(Arc::clone(device), None)), &case, Roundoff::SINGLE)
+            error_shares(
+                Box::new(GpuBackend::on(Arc::clone(device), None, ActPrecision::F32)),
+                &case,
+                Roundoff::SINGLE,
+            )
         };
         let device = opened();
         let before = device.checks();

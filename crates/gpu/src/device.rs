@@ -1,22 +1,25 @@
 //! The device: its buffers, its pipelines, submitting and waiting, and what may go wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use girih_tensor::{Error, ErrorKind, Result};
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingType, Buffer, BufferBinding, BufferBindingType, BufferDescriptor,
-    BufferUsages, CommandEncoder, ComputePipeline, ComputePipelineDescriptor, DeviceDescriptor, Features,
-    Limits, MapMode, MemoryHints, PipelineCompilationOptions, PipelineLayoutDescriptor, PollType,
-    ShaderModuleDescriptor, ShaderSource, ShaderStages,
+    BufferUsages, CommandEncoder, ComputePipeline, ComputePipelineDescriptor, DeviceDescriptor,
+    ExperimentalFeatures, Features, Limits, MapMode, MemoryHints, PipelineCompilationOptions,
+    PipelineLayoutDescriptor, PollType, ShaderModuleDescriptor, ShaderSource, ShaderStages,
 };
 
-use crate::device_list::{GpuAdapter, ready};
+use crate::device_list::{GpuAdapter, MATRIX_FEATURES, ready};
+use crate::integer_source::ProductUnit;
 use crate::kernel::{BindingUse, GpuKernel, IMMEDIATE_BYTES, KernelTuning};
+use crate::trusted;
 
 /// After this time a device counts as hung. A step of a large prompt on software may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -96,6 +99,7 @@ pub(crate) struct GpuDevice {
     pub driver: String,
     /// Whether its memory is the host's.
     pub shares_memory: bool,
+    is_software: bool,
     device: wgpu::Device,
     queue: wgpu::Queue,
     faults: Arc<Mutex<Faults>>,
@@ -156,7 +160,11 @@ impl GpuDevice {
         {
             return Ok(device);
         }
-        let tuning = if adapter.is_software { KernelTuning::SOFTWARE } else { KernelTuning::GPU };
+        let tuning = match (adapter.is_software, adapter.has_matrix_units()) {
+            (true, _) => KernelTuning::SOFTWARE,
+            (false, false) => KernelTuning::GPU,
+            (false, true) => KernelTuning::GPU.with_unit(ProductUnit::Matrix),
+        };
         let device = Arc::new(GpuDevice::new(adapter, tuning)?);
         open.push(Arc::downgrade(&device));
         Ok(device)
@@ -174,11 +182,18 @@ impl GpuDevice {
         }
         let has_timestamps = offered.contains(Features::TIMESTAMP_QUERY);
         let timestamps = if has_timestamps { Features::TIMESTAMP_QUERY } else { Features::empty() };
+        let (units, experimental_features) = match tuning.unit {
+            ProductUnit::Dot => (Features::empty(), ExperimentalFeatures::disabled()),
+            ProductUnit::Matrix => (MATRIX_FEATURES, trusted::experimental_features()),
+            #[cfg(test)]
+            ProductUnit::MatrixTwin => (Features::SHADER_F16, ExperimentalFeatures::disabled()),
+        };
         let limits = adapter.adapter().limits();
         check_limits(product, &limits)?;
         let descriptor = DeviceDescriptor {
             label: Some("girih"),
-            required_features: Features::IMMEDIATES | timestamps,
+            required_features: Features::IMMEDIATES | timestamps | units,
+            experimental_features,
             required_limits: limits.clone(),
             memory_hints: MemoryHints::MemoryUsage,
             ..DeviceDescriptor::default()
@@ -209,6 +224,7 @@ impl GpuDevice {
             product: product.clone(),
             driver: adapter.driver.clone(),
             shares_memory: adapter.shares_memory,
+            is_software: adapter.is_software,
             device,
             queue,
             faults,
@@ -248,6 +264,16 @@ impl GpuDevice {
         let Limits { max_storage_buffer_binding_size: binding, max_buffer_size: buffer, .. } = self.limits;
         // Kernels count words in 32 bits.
         binding.min(buffer).min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES
+    }
+
+    /// What differs between devices in its kernels.
+    pub fn tuning(&self) -> KernelTuning {
+        self.tuning
+    }
+
+    /// The bytes of memory that a workgroup has.
+    pub fn workgroup_bytes(&self) -> u32 {
+        self.limits.max_compute_workgroup_storage_size
     }
 
     /// Whether times of kernels can be read.
@@ -363,6 +389,11 @@ impl GpuDevice {
         self.queue.get_timestamp_period()
     }
 
+    /// Submits commands, before others; the wait for these reports what goes wrong.
+    pub fn begin(&self, encoder: CommandEncoder) {
+        self.queue.submit([encoder.finish()]);
+    }
+
     /// Submits commands and waits until they have run.
     ///
     /// # Errors
@@ -443,22 +474,43 @@ impl GpuDevice {
     /// # Errors
     /// When the driver refuses the kernel.
     pub fn pipeline(&self, kernel: GpuKernel) -> Result<Arc<Pipeline>> {
-        let mut pipelines = locked(&self.pipelines);
-        if let Some(known) = pipelines.get(&kernel) {
+        if let Some(known) = locked(&self.pipelines).get(&kernel) {
             return Ok(Arc::clone(known));
         }
         let made = Arc::new(self.compile(kernel)?);
-        pipelines.insert(kernel, Arc::clone(&made));
-        Ok(made)
+        Ok(Arc::clone(locked(&self.pipelines).entry(kernel).or_insert(made)))
+    }
+
+    /// Compiles kernels, some at once: a GPU's driver takes seconds for the larger ones. Software compiles a kernel when it first
+    /// runs, which is about when it is first used.
+    ///
+    /// # Errors
+    /// When the driver refuses a kernel.
+    pub fn prepare(&self, kernels: HashSet<GpuKernel>) -> Result<()> {
+        if self.is_software {
+            return Ok(());
+        }
+        let known = locked(&self.pipelines).keys().copied().collect();
+        let new: Vec<GpuKernel> = kernels.difference(&known).copied().collect();
+        let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let each = new.len().div_ceil(threads).max(1);
+        let compile =
+            |part: &[GpuKernel]| part.iter().try_for_each(|kernel| self.pipeline(*kernel).map(drop));
+        thread::scope(|scope| {
+            let parts: Vec<_> = new.chunks(each).map(|part| scope.spawn(move || compile(part))).collect();
+            let done = parts.into_iter().map(|part| part.join().expect("a compiler does not panic"));
+            done.collect()
+        })
     }
 
     fn compile(&self, kernel: GpuKernel) -> Result<Pipeline> {
         let source = kernel.source(self.tuning);
         let label = Some(kernel.name());
-        let module = self.device.create_shader_module(ShaderModuleDescriptor {
-            label,
-            source: ShaderSource::Wgsl(source.into()),
-        });
+        let descriptor = ShaderModuleDescriptor { label, source: ShaderSource::Wgsl(source.into()) };
+        let module = match kernel.is_trusted() {
+            true => trusted::shader(&self.device, descriptor),
+            false => self.device.create_shader_module(descriptor),
+        };
         let entry = |(index, binding): (usize, &BindingUse)| BindGroupLayoutEntry {
             binding: index as u32,
             visibility: ShaderStages::COMPUTE,
@@ -571,6 +623,15 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().starts_with("the state 'k' takes"), "{error}");
         assert_eq!(device.check(), Ok(()));
+    }
+
+    #[test]
+    fn kernels_are_compiled_several_at_once() {
+        let Some(mut device) = any() else { return };
+        device.is_software = false;
+        let kernels = HashSet::from([GpuKernel::Rope, GpuKernel::Join, GpuKernel::Conv]);
+        assert_eq!(device.prepare(kernels.clone()), Ok(()));
+        assert_eq!(locked(&device.pipelines).keys().copied().collect::<HashSet<_>>(), kernels);
     }
 
     #[test]

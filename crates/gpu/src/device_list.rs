@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use girih_tensor::{Error, ErrorKind, Result};
 use wgpu::{
-    Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags, MemoryBudgetThresholds,
+    Adapter, Backends, CooperativeMatrixProperties, CooperativeScalarType, DeviceType, Features, Instance,
+    InstanceDescriptor, InstanceFlags, MemoryBudgetThresholds,
 };
 
 use crate::memory::free_memory;
@@ -100,7 +101,36 @@ impl AdapterChoice {
     }
 }
 
+/// What the kernel of matrix units needs.
+pub(crate) const MATRIX_FEATURES: Features = Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(Features::SHADER_F16)
+    .union(Features::SUBGROUP)
+    .union(Features::SUBGROUP_BARRIER);
+
+/// The largest workgroup memory of that kernel.
+const MATRIX_BYTES: u32 = 42_000;
+
+/// The makers, by the numbers of PCI-SIG, of the GPUs whose matrix units were compared with dot products, bit for bit: NVIDIA.
+const COMPARED: [u32; 1] = [0x10de];
+
 impl GpuAdapter {
+    /// Whether its subgroups have 32 invocations and multiply matrices of 16 by 16 numbers in half precision with sums in single
+    /// precision, and such units were compared with dot products.
+    pub(crate) fn has_matrix_units(&self) -> bool {
+        let info = self.adapter.get_info();
+        let is_of_16 = |unit: &CooperativeMatrixProperties| {
+            let CooperativeMatrixProperties { m_size, n_size, k_size, ab_type, cr_type, .. } = unit;
+            let types = (ab_type, cr_type);
+            [m_size, n_size, k_size] == [&16; 3]
+                && types == (&CooperativeScalarType::F16, &CooperativeScalarType::F32)
+        };
+        COMPARED.contains(&info.vendor)
+            && self.adapter.features().contains(MATRIX_FEATURES)
+            && (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)
+            && self.adapter.limits().max_compute_workgroup_storage_size >= MATRIX_BYTES
+            && self.adapter.cooperative_matrix_properties().iter().any(is_of_16)
+    }
+
     /// The bytes of its own memory that a process may take now; `None` for software, or if its interface does not tell.
     pub fn free_memory(&self) -> Option<u64> {
         let percent = u64::from(MEMORY_PERCENT);

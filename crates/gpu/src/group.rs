@@ -1,9 +1,10 @@
-//! Which nodes are one launch: matmuls of one value, and a matmul with the addition that follows it.
+//! Which nodes are one launch: matmuls of one value, a matmul with the addition that follows it, and heads.
 
 use std::collections::HashMap;
 
 use girih_graph::{AppliedOp, Graph, Role, ValueId, sink_gather};
 
+use crate::heads::FusedHeads;
 use crate::matrix::MatrixShape;
 use crate::temporary::matrix_shape;
 
@@ -28,6 +29,8 @@ pub(crate) struct JoinedNodes {
     pub matmuls: Vec<Vec<GroupedMatmul>>,
     /// A matmul outside of these groups, the addition of its result, and what is added.
     pub sums: Vec<FusedSum>,
+    /// What lies between matmuls and attention.
+    pub heads: Vec<FusedHeads>,
 }
 
 /// A matmul whose result is only added to another value.
@@ -53,7 +56,7 @@ fn uses(graph: &Graph, id: ValueId) -> usize {
 impl JoinedNodes {
     /// The groups of a graph whose matrices together fit into a binding of `limit` bytes.
     pub fn of(graph: &Graph, limit: u64) -> JoinedNodes {
-        let mut groups = JoinedNodes::default();
+        let mut groups = JoinedNodes { heads: FusedHeads::all(graph), ..JoinedNodes::default() };
         // Matmuls of one value of which some compute output rows only are apart, so that both lists of launches use the
         // same matrices.
         let sunk = sink_gather(graph).map(|sunk| rows_of_weights(&sunk.graph)).unwrap_or_default();
@@ -100,6 +103,16 @@ impl JoinedNodes {
         let group = self.matmuls.iter().filter(move |group| group[0].node == node);
         let sums = self.sums.iter().filter(move |sum| sum.node == node);
         group.flatten().map(|matmul| matmul.y).chain(sums.map(|sum| sum.y))
+    }
+
+    /// What is read at a node beside its operands.
+    pub fn late(&self, node: usize) -> impl Iterator<Item = ValueId> + '_ {
+        self.heads_at(node).into_iter().flat_map(FusedHeads::reads)
+    }
+
+    /// The heads whose launch runs at a node.
+    pub fn heads_at(&self, node: usize) -> Option<&FusedHeads> {
+        self.heads.iter().find(|heads| heads.anchor == node)
     }
 
     /// The group that a node is in.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
-    byte_count,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
+    Services, byte_count,
 };
 use girih_tensor::Result;
 
 use crate::backend::GpuBackend;
 use crate::device_list::{AdapterChoice, GpuAdapter, adapters};
+use crate::precision::ActPrecision;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
@@ -17,13 +18,37 @@ pub static INFO: BackendInfo = BackendInfo {
     about: "a GPU, through Vulkan or Metal",
     devices,
     options: OPTIONS,
-    exact: &[],
+    exact: &[(PRECISION, "f32")],
+    driver: DRIVER,
     is_simulated: false,
     notes: &[],
     open,
 };
 
+/// Vulkan's drivers of Mesa and NVIDIA, installed by distributions, by NVIDIA's installer and container toolkit, in NixOS and in WSL.
+const DRIVER: DriverFiles = DriverFiles {
+    read: &[
+        "/etc/drirc",
+        "/etc/glvnd",
+        "/etc/nvidia",
+        "/etc/vulkan",
+        "/run/opengl-driver",
+        "/usr/local/lib",
+        "/usr/local/nvidia",
+        "/usr/local/share/vulkan",
+        "/usr/share/drirc.d",
+        "/usr/share/glvnd",
+        "/usr/share/libdrm",
+        "/usr/share/nvidia",
+        "/usr/share/vulkan",
+    ],
+    options: &[],
+    devices: &["/dev/dri", "/dev/dxg", "/dev/kfd", "/dev/nvidia*"],
+};
+
 const MEMORY: &str = "gpu-memory";
+const PRECISION: &str = "act-precision";
+const PRODUCTS: &str = "gpu-products";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -32,6 +57,15 @@ const OPTIONS: &[BackendOption] = &[
         help: "Memory of the GPU that a model may use, such as 20GiB; a larger model is refused before it is loaded \
             [default: what is free]",
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
+        repeats: false,
+    },
+    BackendOption::act_precision(|| ActPrecision::ALL.iter().map(|it| it.name()).collect()),
+    BackendOption {
+        name: PRODUCTS,
+        placeholder: "UNIT",
+        help: "What multiplies many rows that are rounded to int8: matrix units, or dot products of four bytes (does not \
+            affect results) [default: matrix where the GPU has such units, else dot]",
+        values: AllowedValues::OneOf(|| vec!["matrix", "dot"]),
         repeats: false,
     },
     // The program that opens backends cuts the model: a backend knows no other one.
@@ -68,8 +102,19 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     Ok(list)
 }
 
+fn precision(name: &str) -> Result<ActPrecision, String> {
+    let found = ActPrecision::ALL.into_iter().find(|precision| precision.name() == name);
+    found.ok_or_else(|| "must be one of f32, int8".to_owned())
+}
+
 fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let memory = settings.parsed(MEMORY, byte_count)?;
     let choice = AdapterChoice::parse(settings.device.as_deref());
-    Ok(Box::new(GpuBackend::open(&choice, memory)?))
+    let precision = settings.parsed(PRECISION, precision)?.unwrap_or_default();
+    let backend = GpuBackend::open(&choice, memory, precision)?;
+    Ok(Box::new(match settings.get(PRODUCTS) {
+        None => backend,
+        Some("matrix") => backend.with_matrix_units()?,
+        Some(_) => backend.without_matrix_units(),
+    }))
 }

@@ -63,6 +63,8 @@ pub(crate) struct GpuLaunch {
 pub(crate) struct AttendLaunch {
     pub chunks: GpuLaunch,
     pub join: GpuLaunch,
+    /// Both for tiles of rows of a sequence, with the same bits; `None` if the kernel has no room for a head.
+    pub tiles: Option<GpuLaunch>,
     pub span: Span,
     pub heads: u32,
     pub value_size: u32,
@@ -76,6 +78,8 @@ pub(crate) enum Instruction {
     Launch(GpuLaunch),
     /// One of several launches with the same bits, by the number of rows: the first whose limit is not exceeded.
     ByRows(Vec<(u32, GpuLaunch)>),
+    /// The same, but nothing up to this number of rows.
+    Above(u32, Vec<(u32, GpuLaunch)>),
     Attend(Box<AttendLaunch>),
 }
 
@@ -110,12 +114,31 @@ fn spread(groups: u32) -> [u32; 3] {
 }
 
 impl Instruction {
+    /// The kernels of all launches, used or not.
+    pub fn kernels(&self) -> Vec<GpuKernel> {
+        match self {
+            Instruction::Launch(launch) => vec![launch.kernel],
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                variants.iter().map(|(_, launch)| launch.kernel).collect()
+            }
+            Instruction::Attend(attend) => [&attend.chunks, &attend.join]
+                .into_iter()
+                .chain(&attend.tiles)
+                .map(|launch| launch.kernel)
+                .collect(),
+        }
+    }
+
     /// All launches, used or not.
     pub fn launches_mut(&mut self) -> Vec<&mut GpuLaunch> {
         match self {
             Instruction::Launch(launch) => vec![launch],
-            Instruction::ByRows(variants) => variants.iter_mut().map(|(_, launch)| launch).collect(),
-            Instruction::Attend(attend) => vec![&mut attend.chunks, &mut attend.join],
+            Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
+                variants.iter_mut().map(|(_, launch)| launch).collect()
+            }
+            Instruction::Attend(attend) => {
+                [&mut attend.chunks, &mut attend.join].into_iter().chain(attend.tiles.as_mut()).collect()
+            }
         }
     }
 }

@@ -8,7 +8,8 @@
 //! codes  = band 0 | band 1 | …     band = group 0 | group 1 | …     group = 16 bytes of rows 0..32 | the next 16 bytes | …
 //! scales = band 0 | band 1 | …     band = group 0 | group 1 | …     group = words of rows 0..32 | the next words | …
 //! ```
-//! The number that a code and a scale make is that of the file's format, to the bit.
+//! A byte of four-bit codes has those of columns `c` and `c + 4`, so that the lower and the upper halves of a word are four
+//! columns in a row each. The number that a code and a scale make is that of the file's format, to the bit.
 
 use std::fmt::Write as _;
 
@@ -133,7 +134,7 @@ impl BandLayout {
             }
             CodeKind::Four | CodeKind::FourLess8 | CodeKind::Iq4 | CodeKind::E2m1 => {
                 let _ = writeln!(text, "    let c = {}[part];", at("0u"));
-                text += "    let a = four(c);\n    let b = four(c >> 16u);\n";
+                text += "    let a = four(c);\n    let b = four(c >> 4u);\n";
             }
         }
         text += match self.scales {
@@ -162,7 +163,7 @@ impl BandLayout {
         text + "}\n"
     }
 
-    /// What codes stand for: `two` of a word of halves, `four` of the lowest nibbles or of the bytes of a word.
+    /// What codes stand for: `two` of a word of halves, `four` of the lower nibbles or of all bits of its bytes.
     fn code_functions(self) -> &'static str {
         match self.codes {
             CodeKind::F32 => "",
@@ -176,11 +177,11 @@ impl BandLayout {
             }
             CodeKind::Four => {
                 "fn four(w: u32) -> vec4<f32> {\n    \
-                 return vec4<f32>(vec4<u32>(w, w >> 4u, w >> 8u, w >> 12u) & vec4<u32>(15u));\n}\n"
+                 return vec4<f32>(vec4<u32>(w, w >> 8u, w >> 16u, w >> 24u) & vec4<u32>(15u));\n}\n"
             }
             CodeKind::FourLess8 => {
                 "fn four(w: u32) -> vec4<f32> {\n    \
-                 return vec4<f32>(vec4<i32>(vec4<u32>(w, w >> 4u, w >> 8u, w >> 12u) & vec4<u32>(15u)) - vec4<i32>(8));\n}\n"
+                 return vec4<f32>(vec4<i32>(vec4<u32>(w, w >> 8u, w >> 16u, w >> 24u) & vec4<u32>(15u)) - vec4<i32>(8));\n}\n"
             }
             // The levels of IQ4_NL, four to a word.
             CodeKind::Iq4 => {
@@ -189,7 +190,7 @@ impl BandLayout {
                  if (c & 8u) != 0u { w = select(0x26190d01u, 0x71594535u, (c & 4u) != 0u); }\n    \
                  return f32(i32(w << (24u - 8u * (c & 3u))) >> 24u);\n}\n\
                  fn four(w: u32) -> vec4<f32> {\n    \
-                 return vec4<f32>(level(w & 15u), level((w >> 4u) & 15u), level((w >> 8u) & 15u), level((w >> 12u) & 15u));\n}\n"
+                 return vec4<f32>(level(w & 15u), level((w >> 8u) & 15u), level((w >> 16u) & 15u), level((w >> 24u) & 15u));\n}\n"
             }
             // Twice the numbers of E2M1, four to a word.
             CodeKind::E2m1 => {
@@ -197,7 +198,7 @@ impl BandLayout {
                  let w = select(0x03020100u, 0x0c080604u, (c & 4u) != 0u);\n    \
                  let n = f32((w >> (8u * (c & 3u))) & 255u);\n    return select(n, -n, (c & 8u) != 0u);\n}\n\
                  fn four(w: u32) -> vec4<f32> {\n    \
-                 return vec4<f32>(level(w & 15u), level((w >> 4u) & 15u), level((w >> 8u) & 15u), level((w >> 12u) & 15u));\n}\n"
+                 return vec4<f32>(level(w & 15u), level((w >> 8u) & 15u), level((w >> 16u) & 15u), level((w >> 24u) & 15u));\n}\n"
             }
         }
     }

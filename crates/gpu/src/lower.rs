@@ -1,6 +1,7 @@
 //! Graphs become launches, node by node.
 
 mod attention;
+mod heads;
 
 use girih_graph::{
     AppliedOp, Extent, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router, Span, StateKind,
@@ -16,7 +17,7 @@ use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::matmul::{EnteringRows, MatrixRef, ProductTarget, expert_product, product};
 use crate::matrix::MatrixShape;
 use crate::slots::Slots;
-use crate::state::{HeldLayout, is_keys};
+use crate::state::is_keys;
 use crate::step_table::{GpuRotation, TableParts, group_of};
 use crate::temporary::{inner, matrix_shape};
 use crate::weights::{GpuWeights, GroupedMatrix, MatrixPiece};
@@ -48,11 +49,36 @@ pub(crate) struct NodeLaunches {
     /// The number of the node.
     pub node: usize,
     pub instructions: Vec<Instruction>,
-    /// What runs instead of these and of an addition that follows, unless the result between is watched.
+    /// What runs instead of these and of other nodes, unless a result between is watched.
     pub fused: Option<FusedLaunches>,
 }
 
+/// How a node runs in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeWay {
+    Alone,
+    /// With others, which do not run.
+    Fused,
+    /// Another one computes it.
+    Skipped,
+}
+
 impl NodeLaunches {
+    /// What runs.
+    pub fn of(&self, way: NodeWay) -> &[Instruction] {
+        match (way, &self.fused) {
+            (NodeWay::Skipped, _) => &[],
+            (NodeWay::Fused, Some(fused)) => &fused.instructions,
+            (NodeWay::Alone | NodeWay::Fused, _) => &self.instructions,
+        }
+    }
+
+    /// The kernels of all launches, used or not.
+    pub fn kernels(&self) -> Vec<GpuKernel> {
+        let fused = self.fused.iter().flat_map(|fused| &fused.instructions);
+        self.instructions.iter().chain(fused).flat_map(Instruction::kernels).collect()
+    }
+
     /// All launches, used or not.
     fn launches_mut(&mut self) -> impl Iterator<Item = &mut GpuLaunch> {
         let fused = self.fused.iter_mut().flat_map(|fused| &mut fused.instructions);
@@ -60,12 +86,14 @@ impl NodeLaunches {
     }
 }
 
-/// Launches of two nodes.
+/// Launches of several nodes.
 #[derive(Debug)]
 pub(crate) struct FusedLaunches {
     pub instructions: Vec<Instruction>,
-    /// The number of the addition's node.
-    pub add: usize,
+    /// The nodes whose results are not there when these have run as nodes.
+    pub absent: Vec<usize>,
+    /// The other nodes that do not run.
+    pub skipped: Vec<usize>,
 }
 
 /// Lowers a graph.
@@ -85,7 +113,9 @@ impl Lowering<'_> {
     pub fn run(&self) -> Result<Vec<NodeLaunches>> {
         let of_node = |(node, of): (usize, &Node)| {
             let instructions = self.node(node, of)?;
-            let fused = self.groups.sum(node).map(|sum| self.fused(node, of, sum)).transpose()?;
+            let sum = self.groups.sum(node).map(|sum| self.fused(node, of, sum));
+            let heads = self.groups.heads_at(node).map(|heads| self.fused_heads(heads));
+            let fused = sum.or(heads).transpose()?;
             Ok(NodeLaunches { node, instructions, fused })
         };
         let mut nodes: Vec<NodeLaunches> =
@@ -99,12 +129,31 @@ impl Lowering<'_> {
     fn matmuls(&self, x: ValueId, group: &[GroupedMatmul], slots: &[usize]) -> Result<Vec<Instruction>> {
         let name = joined_name(self.graph, group.iter().map(|matmul| matmul.weight));
         let GroupedMatrix { shape, piece, bias } = self.weights.group(&name)?;
-        let mut list = Vec::new();
-        let x_rows = self.padded(x, 1, *shape, || BufferRef::Slot(slots[0]), &mut list)?;
         let result = |matmul: &GroupedMatmul| Ok((self.value(matmul.y)?, matmul.shape.rows as u32));
         let target = ProductTarget::Several(group.iter().map(result).collect::<Result<_>>()?);
-        let matrix = MatrixRef { shape: *shape, pieces: std::slice::from_ref(piece) };
-        list.extend(product(&x_rows, matrix, bias.as_ref(), &target, self.count(group[0].y)));
+        let matrix = self.matrix_of(*shape, std::slice::from_ref(piece));
+        self.product(x, matrix, bias.as_ref(), &target, self.count(group[0].y), slots)
+    }
+
+    /// The launches of a product, with the padding and the rounding of rows before it.
+    fn product(
+        &self,
+        x: ValueId,
+        matrix: MatrixRef<'_>,
+        bias: Option<&BufferPart>,
+        target: &ProductTarget,
+        count: Count,
+        slots: &[usize],
+    ) -> Result<Vec<Instruction>> {
+        let mut list = Vec::new();
+        let heads = matrix.shape.count;
+        let rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
+        let rounded = match (matrix.integers, slots) {
+            (Some(_), [.., codes, scales]) => [codes, scales].map(|slot| BufferRef::Slot(*slot)),
+            _ => [BufferRef::Unread, BufferRef::Unread],
+        };
+        list.extend(matrix.round(&rows, &rounded, count));
+        list.extend(product(&rows, &rounded, matrix, bias, target, count));
         Ok(list)
     }
 
@@ -115,11 +164,9 @@ impl Lowering<'_> {
             return Err(Error::new("a sum follows another op; this is a bug in girih"));
         };
         let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
-        let mut instructions = Vec::new();
-        let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut instructions)?;
         let target = ProductTarget::One { y: self.value(sum.y)?, residual: Some(self.value(sum.residual)?) };
-        instructions.extend(product(&x_rows, matrix, bias, &target, self.count(sum.y)));
-        Ok(FusedLaunches { instructions, add: sum.add })
+        let instructions = self.product(x, matrix, bias, &target, self.count(sum.y), slots)?;
+        Ok(FusedLaunches { instructions, absent: vec![index], skipped: vec![sum.add] })
     }
 
     /// Where a value lies.
@@ -153,7 +200,12 @@ impl Lowering<'_> {
         let value = self.graph.value(id);
         let shape = matrix_shape(self.graph, id)
             .ok_or_else(|| Error::new(format!("'{}' is no matrix; this is a bug in girih", value.name)))?;
-        Ok(MatrixRef { shape, pieces: self.weights.matrix(value)? })
+        Ok(self.matrix_of(shape, self.weights.matrix(value)?))
+    }
+
+    fn matrix_of<'a>(&self, shape: MatrixShape, pieces: &'a [MatrixPiece]) -> MatrixRef<'a> {
+        let GpuWeights { tuning, precision, .. } = self.weights;
+        MatrixRef { shape, pieces, integers: precision.rounds(shape.layout).then_some(*tuning) }
     }
 
     fn count(&self, id: ValueId) -> Count {
@@ -243,11 +295,8 @@ impl Lowering<'_> {
                     return if is_first { self.matmuls(x, group, slots) } else { Ok(Vec::new()) };
                 }
                 let (matrix, bias) = (self.matrix(weight)?, self.vector(bias)?);
-                let mut list = Vec::new();
-                let x_rows = self.padded(x, 1, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
                 let target = ProductTarget::One { y: self.value(y)?, residual: None };
-                list.extend(product(&x_rows, matrix, bias, &target, self.count(y)));
-                Ok(list)
+                self.product(x, matrix, bias, &target, self.count(y), slots)
             }
             AppliedOp::LinearHeads { x, weight } => {
                 let matrix = self.matrix(weight)?;
@@ -257,12 +306,8 @@ impl Lowering<'_> {
                         "the weight '{name}' is larger than a binding of the GPU"
                     )));
                 }
-                let mut list = Vec::new();
-                let heads = matrix.shape.count;
-                let x_rows = self.padded(x, heads, matrix.shape, || BufferRef::Slot(slots[0]), &mut list)?;
                 let target = ProductTarget::One { y: self.value(y)?, residual: None };
-                list.extend(product(&x_rows, matrix, None, &target, self.count(y)));
-                Ok(list)
+                self.product(x, matrix, None, &target, self.count(y), slots)
             }
             AppliedOp::Concat { a, b } => {
                 let words = [self.columns(y) as u32, self.columns(a) as u32];
@@ -316,15 +361,8 @@ impl Lowering<'_> {
                 ))])
             }
             AppliedOp::Write { x } => {
-                let value = self.graph.value(y);
-                let layout = HeldLayout::new(value.dtype, value, is_keys(self.graph, y));
                 let group = group_of(self.graph, y).map(|(group, _)| group);
-                let to = self.value(y)?;
-                let id = match to {
-                    BufferRef::State(index) => index as u32,
-                    _ => 0,
-                };
-                Ok(vec![self.write(x, layout, group, to, id)?])
+                Ok(vec![self.write(x, self.held(y, is_keys(self.graph, y))?, group)?])
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 let sizes =
@@ -411,7 +449,7 @@ impl Lowering<'_> {
     }
 
     fn embed(&self, ids: ValueId, table: ValueId, y: ValueId) -> Result<Vec<Instruction>> {
-        let MatrixRef { shape, pieces } = self.matrix(table)?;
+        let MatrixRef { shape, pieces, .. } = self.matrix(table)?;
         let (ids, to, width) = (self.value(ids)?, self.value(y)?, shape.columns);
         let parts = width.div_ceil(8);
         let launch = |piece: &MatrixPiece| {
@@ -559,35 +597,6 @@ impl Lowering<'_> {
         let width = down.shape.rows;
         list.push(around(2, width, width, is_weighed, binds, width));
         Ok(list)
-    }
-
-    fn write(
-        &self,
-        x: ValueId,
-        layout: HeldLayout,
-        group: Option<u32>,
-        to: BufferRef,
-        id: u32,
-    ) -> Result<Instruction> {
-        let words = vec![
-            0,
-            layout.heads,
-            layout.size,
-            layout.words(),
-            u32::from(layout.is_transposed),
-            self.parts.group(group),
-            id,
-            layout.write_units(),
-        ];
-        let binds = vec![BufferRef::Step, self.value(x)?, to, BufferRef::Faults];
-        let each = (layout.heads * layout.write_units()) as usize;
-        Ok(Instruction::Launch(GpuLaunch::elements(
-            GpuKernel::Write(layout.dtype),
-            binds,
-            words,
-            Count::Rows,
-            each,
-        )))
     }
 
     fn carried_group(&self, carried: ValueId) -> u32 {

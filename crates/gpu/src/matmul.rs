@@ -1,7 +1,8 @@
 //! Products with matrices as launches: a kernel for few rows and one for many, with the same bits.
 
 use crate::device::BufferPart;
-use crate::kernel::GpuKernel;
+use crate::integer_source::ProductUnit;
+use crate::kernel::{GpuKernel, KernelTuning};
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::layout::BAND;
 use crate::matrix::MatrixShape;
@@ -22,11 +23,82 @@ const SOME_ROWS: u32 = 64;
 /// The rows of an invocation of `gemm` in small and in large tiles, which have 16 times as many.
 const EACH: [u32; 2] = [4, 8];
 
+/// Rows and weight rows of a tile of matrix units.
+const MATRIX_TILE: u32 = 128;
+
 /// A matrix, or several, with its pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatrixRef<'a> {
     pub shape: MatrixShape,
     pub pieces: &'a [MatrixPiece],
+    /// How its kernels are tuned if rows are rounded to integers before they are multiplied.
+    pub integers: Option<KernelTuning>,
+}
+
+/// A kernel for up to this number of rows, with its workgroups.
+struct ProductVariant {
+    most_rows: u32,
+    kernel: GpuKernel,
+    /// Workgroups of all weight rows.
+    x: u32,
+    /// Rows of a workgroup.
+    rows: u32,
+    /// For what rows are rounded before, by another launch.
+    rounded_for: Option<ProductUnit>,
+}
+
+impl MatrixRef<'_> {
+    /// The kernels for some bands, few rows first.
+    fn variants(&self, bands: u32) -> Vec<ProductVariant> {
+        let layout = self.shape.layout;
+        let few = |most_rows, rows| {
+            let (kernel, x) = match self.integers {
+                None => (GpuKernel::Gemv(layout, rows), bands),
+                Some(tuning) => {
+                    let all = bands * self.shape.count as u32;
+                    let shape = tuning.gemv_shape(rows, all, self.shape.groups() as u32);
+                    (GpuKernel::IntegerGemv(layout, shape), bands * (BAND as u32 / shape.lanes))
+                }
+            };
+            ProductVariant { most_rows, kernel, x, rows, rounded_for: None }
+        };
+        let many = |most_rows, each| {
+            let (kernel, rounded_for) = match self.integers {
+                None => (GpuKernel::Gemm(layout, each), None),
+                Some(_) => (GpuKernel::IntegerGemm(layout, each), Some(ProductUnit::Dot)),
+            };
+            let x = bands.div_ceil(TILE / BAND as u32);
+            ProductVariant { most_rows, kernel, x, rows: 16 * each, rounded_for }
+        };
+        let most = match self.integers {
+            Some(KernelTuning { unit, .. }) if unit != ProductUnit::Dot => ProductVariant {
+                most_rows: u32::MAX,
+                kernel: GpuKernel::MatrixGemm(layout, unit),
+                x: bands.div_ceil(MATRIX_TILE / BAND as u32),
+                rows: MATRIX_TILE,
+                rounded_for: Some(unit),
+            },
+            _ => many(u32::MAX, EACH[1]),
+        };
+        vec![few(1, 1), few(FEW_ROWS, ROWS_AT_ONCE), many(SOME_ROWS, EACH[0]), most]
+    }
+
+    /// Rounds rows before products of many, if kernels of this matrix need it.
+    pub fn round(&self, x: &BufferRef, rounded: &[BufferRef; 2], count: Count) -> Option<Instruction> {
+        let groups = self.shape.count * self.shape.groups();
+        let launch = |unit| {
+            let binds = [&[x.clone()][..], rounded].concat();
+            GpuLaunch::elements(GpuKernel::Round(unit), binds, vec![0], count, groups)
+        };
+        let needs = |variant: ProductVariant| Some((variant.most_rows, variant.rounded_for?));
+        let variants: Vec<_> = self
+            .variants(1)
+            .into_iter()
+            .filter_map(needs)
+            .map(|(most_rows, unit)| (most_rows, launch(unit)))
+            .collect();
+        (!variants.is_empty()).then_some(Instruction::Above(FEW_ROWS, variants))
+    }
 }
 
 fn optional(part: Option<&BufferPart>) -> (u32, BufferRef) {
@@ -63,15 +135,17 @@ impl ProductTarget {
     }
 }
 
-/// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads.
+/// `x · weightᵀ + bias`; with several matrices, each head of a row times its own. `x` has rows of padded heads, and
+/// `rounded` what [`MatrixRef::round`] makes of them.
 pub(crate) fn product(
     x: &BufferRef,
+    rounded: &[BufferRef; 2],
     matrix: MatrixRef<'_>,
     bias: Option<&BufferPart>,
     target: &ProductTarget,
     count: Count,
 ) -> Vec<Instruction> {
-    let MatrixRef { shape, pieces } = matrix;
+    let MatrixRef { shape, pieces, .. } = matrix;
     let (has_bias, bias) = optional(bias);
     let (heads, groups) = (shape.count as u32, shape.groups() as u32);
     let ([residual, y, y1, y2], ends) = target.parts();
@@ -88,33 +162,27 @@ pub(crate) fn product(
         let strides = [x_head * heads, x_head, width * heads, width];
         let words =
             [&[0, groups, rows, first as u32][..], &strides, &[bands as u32, has_bias, 0], &ends].concat();
-        let binds = [
-            BufferRef::Weight(piece.codes.clone()),
-            BufferRef::Weight(piece.scales.clone()),
-            x.clone(),
-            bias.clone(),
-            BufferRef::Unread,
-            residual.clone(),
-            y.clone(),
-            y1.clone(),
-            y2.clone(),
-        ];
-        let launch = |kernel, x: u32, rows| GpuLaunch {
-            id: 0,
-            kernel,
-            binds: binds.to_vec(),
-            words: words.clone(),
-            count,
-            grid: LaunchGrid::Tiles { x, rows, z: heads, each: 1 },
+        let launch = |variant: ProductVariant| {
+            let [entering, scales] = match variant.rounded_for {
+                Some(_) => rounded.clone(),
+                None => [x.clone(), BufferRef::Unread],
+            };
+            let binds = vec![
+                BufferRef::Weight(piece.codes.clone()),
+                BufferRef::Weight(piece.scales.clone()),
+                entering,
+                bias.clone(),
+                scales,
+                residual.clone(),
+                y.clone(),
+                y1.clone(),
+                y2.clone(),
+            ];
+            let ProductVariant { most_rows, kernel, x, rows, .. } = variant;
+            let grid = LaunchGrid::Tiles { x, rows, z: heads, each: 1 };
+            (most_rows, GpuLaunch { id: 0, kernel, binds, words: words.clone(), count, grid })
         };
-        let bands = bands as u32;
-        let tiles = bands.div_ceil(TILE / BAND as u32);
-        Instruction::ByRows(vec![
-            (1, launch(GpuKernel::Gemv(shape.layout, 1), bands, 1)),
-            (FEW_ROWS, launch(GpuKernel::Gemv(shape.layout, ROWS_AT_ONCE), bands, ROWS_AT_ONCE)),
-            (SOME_ROWS, launch(GpuKernel::Gemm(shape.layout, EACH[0]), tiles, 16 * EACH[0])),
-            (u32::MAX, launch(GpuKernel::Gemm(shape.layout, EACH[1]), tiles, 16 * EACH[1])),
-        ])
+        Instruction::ByRows(matrix.variants(bands as u32).into_iter().map(launch).collect())
     };
     pieces.iter().map(of_piece).collect()
 }
@@ -136,10 +204,17 @@ pub(crate) fn expert_product(
     y: &BufferRef,
     count: Count,
 ) -> Vec<Instruction> {
-    let MatrixRef { shape, pieces } = matrix;
+    let MatrixRef { shape, pieces, integers } = matrix;
     let (has_bias, bias) = optional(bias);
     let groups = shape.groups() as u32;
     let (bands, rows) = (shape.bands() as u32, shape.rows as u32);
+    let (kernel, x_groups) = match integers {
+        None => (GpuKernel::ExpertGemv(shape.layout), bands),
+        Some(tuning) => {
+            let of_shape = tuning.gemv_shape(1, bands * used, groups);
+            (GpuKernel::IntegerExpertGemv(shape.layout, of_shape), bands * (BAND as u32 / of_shape.lanes))
+        }
+    };
     let of_piece = |piece: &MatrixPiece| {
         let (first, experts) = (piece.first / shape.bands(), piece.bands / shape.bands());
         let words = vec![
@@ -160,7 +235,7 @@ pub(crate) fn expert_product(
         ];
         Instruction::Launch(GpuLaunch {
             id: 0,
-            kernel: GpuKernel::ExpertGemv(shape.layout),
+            kernel,
             binds: vec![
                 BufferRef::Weight(piece.codes.clone()),
                 BufferRef::Weight(piece.scales.clone()),
@@ -174,7 +249,7 @@ pub(crate) fn expert_product(
             ],
             words,
             count,
-            grid: LaunchGrid::Tiles { x: bands, rows: 1, z: 1, each: used },
+            grid: LaunchGrid::Tiles { x: x_groups, rows: 1, z: 1, each: used },
         })
     };
     pieces.iter().map(of_piece).collect()

@@ -106,7 +106,11 @@ impl MatrixShape {
                     codes[at(group, vector)..][..16].copy_from_slice(part);
                 }
             } else {
-                let nibbles = coded.codes.chunks(2).map(|pair| pair[0] | pair[1] << 4);
+                let eights = coded.codes.as_chunks::<8>().0.iter();
+                let nibbles = eights.flat_map(|[a, b, c, d, lasts @ ..]| {
+                    let firsts = [a, b, c, d].into_iter();
+                    firsts.zip(lasts).map(|(first, last)| first | last << 4)
+                });
                 codes[at(group, 0)..][..16].iter_mut().zip(nibbles).for_each(|(to, from)| *to = from);
             }
             let [[s0, s1], [o0, o1]] = [coded.scales, coded.offsets];

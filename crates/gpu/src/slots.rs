@@ -68,7 +68,13 @@ impl Slots {
         let root = |id: ValueId| roots[id.0 as usize].0 as usize;
         let mut last = vec![0; graph.values.len()];
         for (index, node) in graph.nodes.iter().enumerate() {
-            node.inputs.iter().chain([&node.output]).for_each(|id| last[root(*id)] = index);
+            let late = groups.late(index);
+            node.inputs
+                .iter()
+                .copied()
+                .chain([node.output])
+                .chain(late)
+                .for_each(|id| last[root(id)] = index);
         }
         let is_free = vec![true; sizes.len()];
         let mut assignment = Assignment { sizes, is_free };
@@ -92,8 +98,8 @@ impl Slots {
                 temporary(node).into_iter().map(|bytes| assignment.acquire(bytes)).collect();
             needs.iter().for_each(|slot| assignment.is_free[*slot] = true);
             all_temporary.push(needs);
-            for id in node.inputs.iter().chain([&node.output]) {
-                let id = root(*id);
+            for id in node.inputs.iter().copied().chain([node.output]).chain(groups.late(index)) {
+                let id = root(id);
                 if last[id] == index
                     && Some(id) != kept
                     && let Some(slot) = values[id]

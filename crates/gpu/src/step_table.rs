@@ -150,6 +150,7 @@ impl TableParts {
         let words = self.header() as u64
             + u64::from(key.rows) * of_row as u64
             + u64::from(key.output_rows)
+            + 2 * u64::from(key.rows / TILE_ROWS + key.sequences)
             + u64::from(key.sequences) * (3 + blocks * (self.groups as u64 + 1));
         words * 4
     }
@@ -178,6 +179,8 @@ impl TableParts {
         words[8] = words.len() as u32;
         words.extend(sequences.iter().map(|sequence| sequence.position));
         self.put_blocks(sequences, words);
+        words[9] = words.len() as u32;
+        words.extend(sequences.iter().flat_map(tiles).flatten());
         for (index, span) in self.spans.iter().enumerate() {
             words[self.first_span() + index] = words.len() as u32;
             for sequence in sequences {
@@ -243,6 +246,24 @@ impl TableParts {
             }
         }
     }
+}
+
+/// Rows of a sequence that a workgroup of attention takes together.
+const TILE_ROWS: u32 = 8;
+
+/// The tiles of a sequence's rows: the first row and the number of rows of each.
+fn tiles(sequence: &Sequence<'_>) -> impl Iterator<Item = [u32; 2]> {
+    let rows = sequence.rows;
+    (rows.start..rows.end)
+        .step_by(TILE_ROWS as usize)
+        .map(move |first| [first, TILE_ROWS.min(rows.end - first)])
+}
+
+/// The number of tiles of rows of a step, if most of them are filled by half or more.
+pub(crate) fn filled_tiles(sequences: &[Sequence<'_>]) -> Option<u32> {
+    let count = sequences.iter().flat_map(tiles).count() as u32;
+    let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
+    (count > 0 && count * (TILE_ROWS / 2) <= rows).then_some(count)
 }
 
 /// The positions of a sequence's rows.

@@ -3,7 +3,9 @@
 use girih_graph::{AppliedOp, Graph, Node, Span, ValueId};
 use girih_tensor::DType;
 
+use crate::layout::GROUP;
 use crate::matrix::MatrixShape;
+use crate::precision::{ActPrecision, ROUNDED_BYTES};
 use crate::state::HeldLayout;
 use crate::step_table::{group_of, most_chunks};
 use crate::weight_role::{WeightRole, use_of};
@@ -12,7 +14,7 @@ use crate::weight_role::{WeightRole, use_of};
 const PARTIAL_WORDS: u64 = 1 << 23;
 
 /// The bytes that a node needs beside its values, buffer by buffer, in the order in which it uses them.
-pub(crate) fn temporary(graph: &Graph, node: &Node) -> Vec<u64> {
+pub(crate) fn temporary(graph: &Graph, node: &Node, precision: ActPrecision) -> Vec<u64> {
     let Some(call) = node.op.applied_to(&node.inputs) else {
         return Vec::new();
     };
@@ -22,9 +24,10 @@ pub(crate) fn temporary(graph: &Graph, node: &Node) -> Vec<u64> {
             let Some(shape) = matrix_shape(graph, weight) else {
                 return Vec::new();
             };
-            let padded = (shape.padded() != shape.columns)
-                .then(|| rows(x) * (shape.count * shape.padded()) as u64 * 4);
-            padded.into_iter().collect()
+            let groups = rows(x) * (shape.count * shape.groups()) as u64;
+            let padded = (shape.padded() != shape.columns).then(|| groups * GROUP as u64 * 4);
+            let rounded = precision.rounds(shape.layout).then(|| ROUNDED_BYTES.map(|bytes| groups * bytes));
+            padded.into_iter().chain(rounded.into_iter().flatten()).collect()
         }
         AppliedOp::Route { scores, groups, .. } => {
             let numbers = 2 * graph.value(scores).shape.columns() as u64

@@ -10,14 +10,20 @@ use girih_tensor::{Error, ErrorKind, Result, View};
 
 use crate::device::{BufferPart, GpuDevice, UPLOAD_BYTES};
 use crate::group::{GroupedMatmul, JoinedNodes, joined_name};
+use crate::kernel::KernelTuning;
 use crate::layout::BAND;
 use crate::matrix::MatrixShape;
+use crate::precision::ActPrecision;
 use crate::weight_role::{WeightRole, use_of};
 
 /// The weights of a model.
 #[derive(Debug)]
 pub struct GpuWeights {
     pub(crate) device: Arc<GpuDevice>,
+    /// To which rows are rounded before they are multiplied by matrices.
+    pub(crate) precision: ActPrecision,
+    /// What differs between devices in the kernels of products.
+    pub(crate) tuning: KernelTuning,
     matrices: HashMap<String, Vec<MatrixPiece>>,
     /// Matrices whose products are one launch, by their joined names.
     groups: HashMap<String, GroupedMatrix>,
@@ -66,9 +72,12 @@ impl GpuWeights {
         device: &Arc<GpuDevice>,
         graph: &Graph,
         source: &dyn WeightSource,
+        (precision, tuning): (ActPrecision, KernelTuning),
     ) -> Result<GpuWeights> {
         let mut weights = GpuWeights {
             device: Arc::clone(device),
+            precision,
+            tuning,
             matrices: HashMap::new(),
             groups: HashMap::new(),
             vectors: HashMap::new(),

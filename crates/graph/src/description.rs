@@ -28,6 +28,8 @@ pub struct BackendInfo {
     pub options: &'static [BackendOption],
     /// The options that give the most exact results; empty if no option affects rounding.
     pub exact: &'static [(&'static str, &'static str)],
+    /// The files of its driver.
+    pub driver: DriverFiles,
     /// Whether its times are those of a simulation.
     pub is_simulated: bool,
     /// Sentences that users of its results should know.
@@ -53,6 +55,23 @@ impl BackendDevice {
     pub fn only(about: impl Into<String>) -> BackendDevice {
         BackendDevice { about: about.into(), ..BackendDevice::default() }
     }
+}
+
+/// What a backend's driver uses beside the system's libraries, `/proc` and `/sys`, so that a confined process may use it, too. Paths
+/// that do not exist count for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverFiles {
+    /// Files and folders that are read.
+    pub read: &'static [&'static str],
+    /// Options that name a folder or file that is read; of a file, its whole folder.
+    pub options: &'static [&'static str],
+    /// Devices that are read, written and controlled, and folders of such; `*` at the end stands for any further letters.
+    pub devices: &'static [&'static str],
+}
+
+impl DriverFiles {
+    /// Those of a backend without a driver.
+    pub const NONE: DriverFiles = DriverFiles { read: &[], options: &[], devices: &[] };
 }
 
 /// Makes a backend with these settings, which may use these services.
@@ -90,6 +109,21 @@ pub enum AllowedValues {
 }
 
 impl BackendOption {
+    /// The precision to which activations are rounded before matmuls, with the names of those that a backend has: backends
+    /// that share an option describe it alike.
+    pub const fn act_precision(names: fn() -> Vec<&'static str>) -> BackendOption {
+        BackendOption {
+            name: "act-precision",
+            placeholder: "PRECISION",
+            help: "Precision to which activations are rounded before matmuls; with int8 and int8x2, float weights \
+                still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits; a GPU has f32 and int8 \
+                [default: int8 for quantized weights; bf16 for BF16 weights on processors that are listed as faster \
+                with it (AMD Zen 4 and 5), but not in verify, diagnose and perplexity; else f32]",
+            values: AllowedValues::OneOf(names),
+            repeats: false,
+        }
+    }
+
     /// Checks a value. The error is a clause, as in [`AllowedValues::Checked`].
     fn check(&self, value: &str) -> Result<(), String> {
         match self.values {
@@ -250,8 +284,8 @@ impl BackendChoice {
         self
     }
 
-    /// Returns this choice with only its most exact options set, for use as a reference. A
-    /// backend that lists none keeps its options.
+    /// Returns this choice with only its most exact options set, and those that name its driver, for use as a
+    /// reference. A backend that lists none keeps its options.
     ///
     /// # Errors
     /// When [`BackendInfo::exact`] names options that the backend does not have.
@@ -259,7 +293,8 @@ impl BackendChoice {
         if self.info.exact.is_empty() {
             return Ok(self.clone());
         }
-        let settings = BackendSettings { options: Vec::new(), ..self.settings.clone() };
+        let mut settings = self.settings.clone();
+        settings.options.retain(|(name, _)| self.info.driver.options.contains(name));
         let plain = BackendChoice { info: self.info, settings };
         self.info.exact.iter().try_fold(plain, |choice, (option, value)| choice.with(option, value))
     }
@@ -474,6 +509,7 @@ mod tests {
             },
         ],
         exact: &[("mode", "slow")],
+        driver: DriverFiles::NONE,
         is_simulated: true,
         notes: &[],
         open: |_, _| Err(Error::new("not opened here")),
@@ -576,6 +612,11 @@ mod tests {
         let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).reference().unwrap();
         assert_eq!(exact.settings().options, [("mode", "slow".to_owned())]);
         assert_eq!((exact.to_string().as_str(), exact.settings().threads), ("other:a", Some(3)));
+        static DRIVEN: BackendInfo =
+            BackendInfo { driver: DriverFiles { options: &["tag"], ..TWO_DEVICES.driver }, ..TWO_DEVICES };
+        let driven = set(BackendChoice::parse(&[&DRIVEN], "other:b").unwrap()).reference().unwrap();
+        let text = |text: &str| text.to_owned();
+        assert_eq!(driven.settings().options, [("tag", text("x")), ("mode", text("slow"))]);
         static SAME: BackendInfo = BackendInfo { exact: &[], ..TWO_DEVICES };
         let own = set(BackendChoice::parse(&[&SAME], "other:b").unwrap());
         assert_eq!(own.reference().unwrap().settings(), own.settings());

@@ -65,6 +65,7 @@ pub mod description;
 mod graph;
 mod input;
 pub mod interpret;
+mod matmuls;
 mod memory;
 mod memory_plan;
 mod numerics;
@@ -97,6 +98,7 @@ pub use constant::{
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};
 pub use input::{InputKind, InputSpec};
+pub use matmuls::{head_matmul, multiplied_weights};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
 pub use ops::rope::rope_angle;

@@ -1,6 +1,8 @@
 //! From a picture to the rows of numbers that an image tower takes: resize, normalize, cut into patches.
 
-use girih_tensor::Result;
+use std::borrow::Borrow;
+
+use girih_tensor::{Error, Result};
 
 use crate::limits::refused;
 use crate::picture::Picture;
@@ -140,8 +142,16 @@ pub fn video_size(
     Ok(sized.map(|side| side as u32))
 }
 
+/// The error of a frame that has another size than the first one.
+fn other_size(index: usize, [width, height]: [u32; 2], [first_width, first_height]: [u32; 2]) -> Error {
+    refused(format!(
+        "frame {} has {width} x {height} pixels, but the first one has {first_width} x {first_height}; give frames of one size",
+        index + 1
+    ))
+}
+
 /// The error of a picture that is too long.
-fn too_long([width, height]: [u32; 2]) -> girih_tensor::Error {
+fn too_long([width, height]: [u32; 2]) -> Error {
     refused(format!(
         "a picture of {width} x {height} pixels is more than {MAX_RATIO} times as long as wide; crop it"
     ))
@@ -182,6 +192,14 @@ pub struct PatchRows {
     pub across: u32,
 }
 
+impl PatchRows {
+    /// Appends the patches of another group.
+    fn add(&mut self, group: PatchRows) {
+        self.values.extend(group.values);
+        (self.down, self.across) = (group.down, group.across);
+    }
+}
+
 impl Preprocess {
     /// The patches of a picture in cells of `cell` x `cell`: cells row by row from the top left, and the patches of a cell in
     /// the same way. Pixels beyond the last whole patch are in none.
@@ -189,39 +207,54 @@ impl Preprocess {
     /// # Errors
     /// If the patches are not whole cells, or the size is too large.
     pub fn rows(&self, picture: &Picture, cell: u32) -> Result<PatchRows> {
-        self.rows_of_group(&[picture], cell)
+        self.rows_of_group(&[self.resized(picture)?], cell)
     }
 
     /// The patches of a video, group after group. A group has [`Preprocess::frames`] successive frames; the last frame is
-    /// repeated until its group is full. `down` and `across` are those of one group.
+    /// repeated until its group is full. `down` and `across` are those of one group. Each frame is dropped before the next one
+    /// is taken.
     ///
     /// # Errors
-    /// As [`Preprocess::rows`]; without frames; or when they have several sizes.
-    pub fn rows_of_frames(&self, frames: &[&Picture], cell: u32) -> Result<PatchRows> {
-        let Some(first) = frames.first() else {
-            return Err(refused("a video has no frames; give two or more"));
-        };
-        let sides = |picture: &Picture| [picture.width(), picture.height()];
-        if let Some(other) = frames.iter().find(|frame| sides(frame) != sides(first)) {
-            let ([width, height], [other_width, other_height]) = (sides(first), sides(other));
-            return Err(refused(format!(
-                "the first frame has {width} x {height} pixels, but another has {other_width} x {other_height}; give frames of \
-                 one size"
-            )));
-        }
+    /// As [`Preprocess::rows`]; those of `frames`; without frames; or when they have several sizes.
+    pub fn rows_of_frames<P: Borrow<Picture>, E: From<Error>>(
+        &self,
+        frames: impl IntoIterator<Item = std::result::Result<P, E>>,
+        cell: u32,
+    ) -> std::result::Result<PatchRows, E> {
         let mut found = PatchRows { values: Vec::new(), down: 0, across: 0 };
-        for group in frames.chunks(self.frames.max(1) as usize) {
-            let PatchRows { values, down, across } = self.rows_of_group(group, cell)?;
-            found.values.extend(values);
-            (found.down, found.across) = (down, across);
+        let (mut group, mut first) = (Vec::new(), None);
+        for (index, frame) in frames.into_iter().enumerate() {
+            let frame = frame?;
+            let frame: &Picture = frame.borrow();
+            let sides = [frame.width(), frame.height()];
+            let expected = *first.get_or_insert(sides);
+            if sides != expected {
+                return Err(other_size(index, sides, expected).into());
+            }
+            group.push(self.resized(frame)?);
+            if group.len() >= self.frames as usize {
+                found.add(self.rows_of_group(&group, cell)?);
+                group.clear();
+            }
+        }
+        if first.is_none() {
+            return Err(refused("a video has no frames; give two or more").into());
+        }
+        if !group.is_empty() {
+            found.add(self.rows_of_group(&group, cell)?);
         }
         Ok(found)
     }
 
-    /// The patches of a group of frames of one size; the last one stands for those that are missing.
-    fn rows_of_group(&self, frames: &[&Picture], cell: u32) -> Result<PatchRows> {
-        let picture = frames[0];
+    /// A picture of the size that it has for the tower.
+    fn resized(&self, picture: &Picture) -> Result<Picture> {
         let [width, height] = self.size.of([picture.width(), picture.height()])?;
+        resize(picture, width, height, self.filter)
+    }
+
+    /// The patches of a group of resized frames of one size; the last one stands for those that are missing.
+    fn rows_of_group(&self, resized: &[Picture], cell: u32) -> Result<PatchRows> {
+        let [width, height] = [resized[0].width(), resized[0].height()];
         let patches = |pixels: u32| pixels.checked_div(self.patch).unwrap_or(0);
         let (across, down) = (patches(width), patches(height));
         let is_whole = |patches: u32| patches > 0 && cell > 0 && patches.is_multiple_of(cell);
@@ -231,8 +264,6 @@ impl Preprocess {
                 self.patch
             )));
         }
-        let resized: Vec<Picture> =
-            frames.iter().map(|frame| resize(frame, width, height, self.filter)).collect::<Result<_>>()?;
         let frame = |index: usize| resized[index.min(resized.len() - 1)].rgb();
         let lines =
             || (0..self.frames as usize).flat_map(|index| (0..self.patch as usize).map(move |y| (index, y)));

@@ -12,7 +12,8 @@
 //! them) and `pI.token_type_ids [1, T]` (1 for the rows of images), and perhaps `pI.tower_P [N, L+1, S, W]` (the
 //! embeddings of the tower's patches, row by row, then the output of each of its layers). If images have any size, it has
 //! `pI.pixel_values [S, V]` (the patches of all images in the tower's order), `pI.image_grid_thw [N, 3]`,
-//! `pI.image_features_P [R, D]`, `pI.image_added_P [K, R, D]` for K tapped layers, and `pI.tower_P [L+1, S, W]`.
+//! perhaps `pI.image_times [N]` (of a video's groups of frames that start at one position: 0 for the first one, then 1 more than how
+//! far the group lies behind it in time), `pI.image_features_P [R, D]`, `pI.image_added_P [K, R, D]` for K tapped layers, and `pI.tower_P [L+1, S, W]`.
 //!
 //! A golden that contradicts itself is refused: all numbers are finite, each greedy token
 //! heads its `step_top5`, and step 0 agrees with the last row of the logits.

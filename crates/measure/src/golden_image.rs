@@ -23,6 +23,8 @@ pub struct GoldenImage {
     pub rows: Range32,
     /// The rows side by side, if their positions follow from their places.
     pub columns: Option<u32>,
+    /// How far the image lies behind the first group of frames of its video along the axis of time, if it is a later one.
+    pub time: Option<u32>,
     /// The token that the text model reads in these positions, if it is another one than the prompt's.
     pub token: Option<u32>,
     /// Whether these rows attend to each other both ways.
@@ -37,12 +39,14 @@ impl GoldenImage {
         let Range32 { start, end } = self.rows;
         let mut content = Sha256::new();
         self.features.iter().for_each(|value| content.update(value.to_bits().to_le_bytes()));
+        content.update(self.time.map_or(0, |time| time + 1).to_le_bytes());
         EmbeddedRows {
             first: start,
             rows: end - start,
             values: self.features.as_slice().into(),
             content: content.finalize().into(),
             columns: self.columns,
+            time: self.time,
             token: self.token,
             added: self.added.iter().map(|rows| rows.as_slice().into()).collect(),
         }
@@ -93,8 +97,9 @@ pub(crate) fn images(file: &GoldenFile<'_>, prompt: usize, tokens: usize) -> Res
     }
     let mut row = 0;
     let width = file.sizes().width;
-    let images = grids.iter().zip(patches).zip(features).zip(hidden).zip(runs);
-    let images = images.map(|((((grid, patches), features), hidden), run)| {
+    let times = times(file, prompt, grids.len())?;
+    let images = grids.iter().zip(patches).zip(features).zip(hidden).zip(runs).zip(times);
+    let images = images.map(|(((((grid, patches), features), hidden), run), time)| {
         let rows = facts.rows(*grid);
         row += rows;
         GoldenImage {
@@ -104,6 +109,7 @@ pub(crate) fn images(file: &GoldenFile<'_>, prompt: usize, tokens: usize) -> Res
             added: added.iter().map(|all| all[(row - rows) * width..row * width].to_vec()).collect(),
             rows: Range32 { start: run[0], end: run[0] + rows as u32 },
             columns: facts.only_grid().is_none().then(|| facts.rows_across(*grid) as u32),
+            time,
             token: facts.image_tokens.layer_input,
             mutual: facts.image_tokens.mutual,
             hidden,
@@ -140,6 +146,21 @@ fn patches(
     let values = file.numbers(&name, &[all, facts.patch_values()])?;
     let patches = found.iter().map(|grid| grid.patches());
     Ok((found.clone(), divided(&values, patches, facts.patch_values())))
+}
+
+/// How far each image lies behind the first group of frames of its video, if it is a later one.
+fn times(file: &GoldenFile<'_>, prompt: usize, count: usize) -> Result<Vec<Option<u32>>> {
+    let name = format!("p{prompt}.image_times");
+    if !file.has(&name) {
+        return Ok(vec![None; count]);
+    }
+    let stated = file.ids(&name, 1)?;
+    if stated.len() != count {
+        let have = stated.len();
+        return Err(Error::new(format!("tensor '{name}' has {have} times, but there are {count} images")));
+    }
+    // Counted from 1, so that 0 is left for images and for the first group of frames.
+    Ok(stated.into_iter().map(|time| time.checked_sub(1)).collect())
 }
 
 /// Rows of `width` values, divided into runs of these lengths.

@@ -26,6 +26,8 @@ mod mlx_config;
 mod model;
 mod modules;
 mod one_position;
+mod pixel_rows;
+mod projector_file;
 mod row_cut;
 mod rows_part;
 mod shape;

@@ -215,7 +215,7 @@ impl ModelFiles {
         let (Some(tower), Some(path)) = (&self.arch.image_tower, &self.path) else {
             return refused(format!("a model of architecture {name} reads no images; use one that does"));
         };
-        let text = (tower.as_str(), &self.facts);
+        let text = (tower, &self.facts);
         let is_gguf = self.weights.container().kind() == ContainerKind::Gguf;
         if projector.is_none() && !is_gguf {
             if !self.describes_tower {

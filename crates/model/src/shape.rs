@@ -79,7 +79,9 @@ impl WeightTypes for ModelShape {
             | Relayout::UnpermuteKvHeads
             | Relayout::Conv1d
             | Relayout::Flat
-            | Relayout::FlatRows => false,
+            | Relayout::FlatRows
+            | Relayout::ByPixel
+            | Relayout::SwapOuter => false,
         };
         let computed = name.starts_with("rope.") || name == ONE || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })

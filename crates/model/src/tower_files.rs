@@ -1,27 +1,27 @@
 //! The image tower of a model, as a model of its own.
 
-use girih_file::{Container, Metadata, MetadataArray, MetadataValue, quote};
+use girih_file::Container;
 use girih_graph::{Graph, Span};
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use crate::arch::schema::PatchPositions;
-use crate::arch::schema::parse;
+use crate::arch::schema::{Names, PatchPositions, parse};
 use crate::arch::{self, Arch, Facts, ImageGrid, ModelConfig, PLACE_AXES, TowerFacts, shipped_text};
 use crate::assemble;
 use crate::image_order::ImageOrder;
 use crate::limits::ModelLimits;
+use crate::projector_file::{name_as_before, tower_of};
 use crate::tower_part::TowerPart;
 use crate::weights::ModelWeights;
 
 /// The object of `config.json` that describes the tower.
 const VISION_OBJECT: &str = "vision_config";
 
+/// The table of learned positions.
+const TABLE: &str = "embed.positions";
+
 /// How the paths of its keys begin.
 const VISION_PART: &str = "vision_config.";
-
-/// The mean of a pixel, and its deviation, of SigLIP (transformers' `IMAGENET_STANDARD_MEAN`).
-const USUAL_PIXELS: [f32; 3] = [0.5; 3];
 
 /// The image tower of a model.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct TowerFiles {
 }
 
 impl TowerFiles {
-    /// Opens the tower with the shipped description `name` for this text model.
+    /// Opens the tower of this text model: one with a shipped description of these names, of which a folder has the first.
     ///
     /// # Errors
     /// When its tensors are not those of the description, a key that girih does not read may change the tower, or its rows
@@ -43,16 +43,11 @@ impl TowerFiles {
     pub(crate) fn open(
         container: Container,
         config: Option<&Json>,
-        (name, text): (&str, &Facts),
+        (names, text): (&Names, &Facts),
         allow_keys: &[String],
         limits: &ModelLimits,
     ) -> Result<TowerFiles> {
-        let missing = || Error::new(format!("girih has no description of the image tower '{name}'"));
-        let mut own = parse(shipped_text(name).ok_or_else(missing)?)?;
-        if config.is_none() {
-            check_projector(&own, container.metadata())?;
-            name_as_before(&mut own, &container);
-        }
+        let own = described(names, config.is_none().then_some(&container))?;
         let allowed: Vec<String> =
             allow_keys.iter().filter(|key| key.starts_with(VISION_PART)).cloned().collect();
         let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
@@ -64,13 +59,18 @@ impl TowerFiles {
         let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
         let mut facts = arch::fill(&own, &source, &kinds, &weights, limits)?;
         if let Some(tower) = &mut facts.tower {
+            if config.is_none() && own.tower.as_ref().is_some_and(|own| own.prompt.mutual.is_conditional()) {
+                tower.image_tokens.mutual = !text.layers.iter().any(|layer| layer.input.is_some());
+            }
             tower.most_rows = most_rows(tower, text);
         }
         // The text model's description has checked the other keys.
         let part = config.map(|config| serde_json::json!({ VISION_OBJECT: config.get(VISION_OBJECT) }));
         arch::check_keys(&own, &part.as_ref().map_or(source, ModelConfig::Hf), &facts, &allowed)?;
         weights.complete(&own, &facts)?;
-        let tower = facts.tower.clone().ok_or_else(|| Error::new(format!("'{name}' is no image tower")))?;
+        check_table(&facts, &weights)?;
+        let tower =
+            facts.tower.clone().ok_or_else(|| Error::new(format!("'{}' is no image tower", own.name)))?;
         let (taps, layers) = (tower.taps.len(), text.image_layers);
         if taps != layers {
             let sentence = format!(
@@ -116,7 +116,7 @@ impl TowerFiles {
             PatchPositions::ByAxis | PatchPositions::ByPoint => return self.rows_by_axis(grid),
             PatchPositions::Interpolated => {}
         }
-        let table = self.weights.numbers("embed.positions")?;
+        let table = self.weights.numbers(TABLE)?;
         let width = self.facts.sizes.width;
         let side = (table.len() / width).isqrt();
         let axis = |count: usize| -> Vec<([usize; 2], [f32; 2])> {
@@ -149,7 +149,6 @@ impl TowerFiles {
 
     /// The sum of the rows of each patch's column and of its line.
     fn rows_by_axis(&self, grid: ImageGrid) -> Result<Vec<f32>> {
-        const TABLE: &str = "embed.positions";
         let width = self.facts.sizes.width;
         let all = self.weights.info(TABLE).map_or(0, |(_, shape)| shape.elements());
         let points = all / width / PLACE_AXES;
@@ -188,6 +187,44 @@ impl TowerFiles {
     }
 }
 
+/// The first shipped description of these names; of a projector file, that of its tower.
+fn described(names: &Names, projector: Option<&Container>) -> Result<Arch> {
+    let described = |name: &str| {
+        let missing = || Error::new(format!("girih has no description of the image tower '{name}'"));
+        parse(shipped_text(name).ok_or_else(missing)?)
+    };
+    let mut towers = names.iter().map(described).collect::<Result<Vec<Arch>>>()?;
+    let Some(container) = projector else {
+        return if towers.is_empty() {
+            Err(Error::new("an image tower has no name"))
+        } else {
+            Ok(towers.swap_remove(0))
+        };
+    };
+    let mut own = tower_of(towers, container.metadata())?;
+    name_as_before(&mut own, container);
+    Ok(own)
+}
+
+/// Checks that a table of positions by axis has rows for both of them.
+fn check_table(facts: &Facts, weights: &ModelWeights) -> Result<()> {
+    let (Some(tower), Some((_, shape))) = (&facts.tower, weights.info(TABLE)) else { return Ok(()) };
+    let width = facts.sizes.width;
+    let fits = match (tower.positions, shape.extents()) {
+        (PatchPositions::Learned | PatchPositions::Interpolated, _) => true,
+        (PatchPositions::ByAxis, [axes, _, columns]) | (PatchPositions::ByPoint, [_, axes, columns]) => {
+            (*axes, *columns) == (PLACE_AXES, width)
+        }
+        (PatchPositions::ByAxis | PatchPositions::ByPoint, _) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "'{TABLE}' has the shape {shape}; rows of {width} for {PLACE_AXES} axes are needed"
+    )))
+}
+
 /// The largest number of rows of an image whose rows attend to each other both ways within windows only. Rows at both ends
 /// of a longer image would not see each other, which [`Sequence::sees`](girih_graph::Sequence::sees) does not describe.
 fn most_rows(tower: &TowerFacts, text: &Facts) -> Option<usize> {
@@ -209,60 +246,4 @@ pub struct ImageInputs {
     pub position_rows: Vec<f32>,
     /// The line and the column of each patch.
     pub axes: Vec<f32>,
-}
-
-/// Checks that a GGUF is a projector file.
-fn check_projector(own: &Arch, metadata: &Metadata) -> Result<()> {
-    let architecture = metadata.require::<&str>("general.architecture")?;
-    if own.matches.gguf.iter().any(|known| known == architecture) {
-        return check_pixels(metadata);
-    }
-    if own.matches.gguf.is_empty() {
-        let sentence =
-            format!("girih reads {} from safetensors only; open the folder of the whole model", own.name);
-        return Err(Error::with_kind(ErrorKind::Refused, sentence));
-    }
-    let sentence = format!(
-        "has the architecture {}; a projector file, 'mmproj-….gguf', has {}",
-        quote(architecture),
-        own.matches.gguf.join(" or ")
-    );
-    Err(Error::with_kind(ErrorKind::Refused, sentence))
-}
-
-/// Checks that images are prepared as for the towers that girih knows.
-fn check_pixels(metadata: &Metadata) -> Result<()> {
-    for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
-        let Some(value) = metadata.value(key) else { continue };
-        let is_usual = matches!(value, MetadataValue::Array(MetadataArray::F32(list))
-            if list.len() == USUAL_PIXELS.len() && list.iter().eq(&USUAL_PIXELS));
-        if !is_usual {
-            let sentence =
-                format!("sets '{key}' to {value}; girih prepares images with 0.5 for each channel");
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
-        }
-    }
-    Ok(())
-}
-
-/// Exchanges the names of the two matrices of the feed-forward part if a projector file has them the other way round, as
-/// llama.cpp's first converters wrote them (`is_ffn_swapped` in its `clip.cpp`): the one whose rows are read first is then
-/// called `down`.
-fn name_as_before(own: &mut Arch, container: &Container) {
-    let width = container.tensors().get("v.post_ln.weight").map(|info| info.shape.elements());
-    let down = container.tensors().get("v.blk.0.ffn_down.weight").map(|info| info.shape.columns());
-    let up = container.tensors().get("v.blk.0.ffn_up.weight").map(|info| info.shape.columns());
-    if down.is_none() || down != width || up == width {
-        return;
-    }
-    for part in ["weight", "bias"] {
-        let [up, down] = ["up", "down"].map(|name| format!("layers.{{i}}.ffn.{name}.{part}"));
-        let names = [&up, &down].map(|name| own.weights.get(name).and_then(|weight| weight.gguf.clone()));
-        let [of_up, of_down] = names;
-        for (name, gguf) in [(up, of_down), (down, of_up)] {
-            if let Some(weight) = own.weights.get_mut(&name) {
-                weight.gguf = gguf;
-            }
-        }
-    }
 }

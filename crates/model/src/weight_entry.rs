@@ -47,7 +47,12 @@ pub(crate) enum TensorOrder {
     Transposed,
     /// Of a matrix, these columns are the rows, in the tensor's format.
     Conv1d { first: usize, count: usize },
+    /// Each row, or all of a vector, has its values pixel after pixel, which are stored channel after channel.
+    ByPixel,
 }
+
+/// The values of a pixel.
+pub(crate) const COLOURS: usize = 3;
 
 /// The name of a weight's tensor in the container, and the weight's part of it.
 pub(crate) fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<TensorPart>) {
@@ -222,6 +227,10 @@ pub(crate) fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> 
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
             row_fits && rows.is_multiple_of(2 * heads)
+        }
+        TensorOrder::ByPixel => {
+            let is_flat = info.shape.extents().len() <= 2 && info.shape.elements() > 0;
+            info.dtype.tile() == (1, 1) && is_flat && info.shape.columns().is_multiple_of(COLOURS)
         }
     };
     if !fits {

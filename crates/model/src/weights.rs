@@ -18,6 +18,7 @@ use crate::frame_rows::frame_rows;
 use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
+use crate::pixel_rows::{read_by_pixel, swapped};
 use crate::row_cut::RowCut;
 use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
@@ -201,9 +202,12 @@ impl ModelWeights {
             let Some(relayout) = relayout.filter(|relayout| !is_cut || *relayout != Relayout::Conv1d) else {
                 continue;
             };
-            for (layer, facts) in facts.layers.iter().enumerate() {
+            // A tower without layers has weights beside them.
+            let mut mixers: Vec<_> = facts.layers.iter().map(|layer| layer.mixer.attention()).collect();
+            mixers.resize(mixers.len().max(1), None);
+            for (layer, mixer) in mixers.into_iter().enumerate() {
                 let name = pattern.replace("{i}", &layer.to_string());
-                let order = match (relayout, facts.mixer.attention()) {
+                let order = match (relayout, mixer) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
@@ -217,6 +221,14 @@ impl ModelWeights {
                     (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
                     (Relayout::Flat | Relayout::FlatRows, _) => {
                         self.flatten(&name, relayout == Relayout::FlatRows);
+                        continue;
+                    }
+                    (Relayout::ByPixel, _) => {
+                        self.flatten(&name, true);
+                        TensorOrder::ByPixel
+                    }
+                    (Relayout::SwapOuter, _) => {
+                        self.swap_outer(&name)?;
                         continue;
                     }
                 };
@@ -352,9 +364,19 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight a vector, or a matrix with its outermost slices as rows.
+    /// Exchanges the two outermost dimensions of a weight, so far a whole tensor.
+    fn swap_outer(&mut self, name: &str) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let entry = swapped(tensor, info)?;
+        self.entries.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Makes a weight a vector, or a matrix with its outermost slices as rows. A vector stays one.
     fn flatten(&mut self, name: &str, has_rows: bool) {
-        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
+        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name)
+            && info.shape.extents().len() > 1
+        {
             info.shape = match has_rows {
                 true => Shape::matrix(info.shape.extents()[0], info.shape.stride()),
                 false => Shape::vector(info.shape.elements()),
@@ -578,6 +600,9 @@ impl ModelWeights {
             }
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::ByPixel, .. } => {
+                read_by_pixel(&self.container, info, offset, into)
             }
             WeightEntry::Assembled { parts, .. } => read_parts(&self.container, parts, offset, into),
             WeightEntry::TransposedHeads { heads, .. } => {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
-    byte_count,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
+    Services, byte_count,
 };
 use girih_tensor::{Error, Result};
 
@@ -22,6 +22,7 @@ pub static INFO: BackendInfo = BackendInfo {
     devices: |_| devices(),
     options: OPTIONS,
     exact: &[],
+    driver: DriverFiles::NONE,
     is_simulated: true,
     notes: &[ONE_ROW_NOTE],
     open,

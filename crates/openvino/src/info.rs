@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
+    Services,
 };
 use girih_tensor::Result;
 
@@ -19,11 +20,18 @@ pub static INFO: BackendInfo = BackendInfo {
     about: "a processor or a GPU of Intel, through OpenVINO",
     devices,
     options: OPTIONS,
-    // A reference keeps its options, as it needs the library that one of them names.
-    exact: &[],
+    exact: &[(PRODUCTS, ProductType::F32.name())],
+    driver: DRIVER,
     is_simulated: false,
     notes: &[],
     open,
+};
+
+/// OpenVINO where Intel's packages and Python put it, and the drivers of Intel's GPUs and NPUs.
+const DRIVER: DriverFiles = DriverFiles {
+    read: &["/etc/OpenCL", "/opt/conda/lib", "/opt/intel", "/usr/local/lib"],
+    options: &[LIBRARY],
+    devices: &["/dev/accel", "/dev/dri"],
 };
 
 /// The device that is meant without a name.

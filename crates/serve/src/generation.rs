@@ -22,7 +22,7 @@ use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::find_model::find_model;
-use crate::images::{decoded, first_image, take_images};
+use crate::images::{decoded, first_image, first_video, take_images};
 use crate::keep_alive::KeepAlive;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
@@ -264,6 +264,9 @@ pub async fn begin(
     request.follow(&state.reply_rules);
     let model = find_model(state, request.model.as_deref()).await?;
     let model = &*model;
+    if let Some(param) = first_video(&request.prompts) {
+        model.check_reads_videos(param)?;
+    }
     if let Some(param) = first_image(&request.prompts) {
         model.check_reads_images(param)?;
     }

@@ -1,18 +1,21 @@
-//! Images in requests: from base64 in a message to the patches that the model's tower reads.
+//! Images and videos in requests: from base64 in a message to the patches that the model's tower reads.
 //!
-//! An API writes an image as a part of a template's message ([`image_part`], [`image_of_url`]), which holds the base64 until
-//! [`take_images`] takes it out, before a template sees the message. A part with a URL is replaced before, when it has been
+//! An API writes one as a part of a template's message ([`image_part`], [`image_of_url`], [`video_part`]), which holds the
+//! base64 until [`take_images`] takes it out, before a template sees the message. A part with a URL is replaced before, when it has been
 //! fetched ([`crate::fetched_images`]).
 
 use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
-use girih::{Conversation, DecodeLimits, ErrorKind, IMAGES_KEPT, ImagePatches, Model, Picture, Prompt};
+use girih::{
+    Conversation, DecodeLimits, Error, ErrorKind, IMAGES_KEPT, ImagePatches, Model, Picture, Prompt,
+};
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::parameters::ParameterNotes;
+use crate::videos::EncodedVideo;
 
 /// The maximum number of pixels of an image: decoding takes at most 12 bytes for each.
 const MAX_PIXELS: u64 = 30_000_000;
@@ -21,19 +24,29 @@ const MAX_PIXELS: u64 = 30_000_000;
 /// of SmolVLM, each with 17 tiles, 480 MB.
 const MAX_PATCH_BYTES: usize = 512 << 20;
 
-/// Held while an image is decoded: one at a time, of all requests, for its memory.
+/// Held while an image or a video is decoded: one at a time, of all requests, for its memory.
 static DECODING: Mutex<()> = Mutex::new(());
 
-/// The keys of a part in which an image waits.
+/// The keys of a part in which an image waits, or the frames of a video.
 const DATA: &str = "base64";
 const URL: &str = "url";
 const PARAM: &str = "param";
+const FRAMES: &str = "frames";
+const RATE: &str = "fps";
 
-/// An image of a request that is not decoded yet.
+/// An image or a video of a request that is not decoded yet.
 pub struct EncodedImage {
     /// The parameter that holds it.
     param: String,
-    base64: String,
+    content: EncodedContent,
+}
+
+/// What is decoded.
+enum EncodedContent {
+    /// An image file in base64.
+    Image(String),
+    /// The frames of a video.
+    Video(EncodedVideo),
 }
 
 /// A part of a template's message: the image that the parameter `param` holds as base64.
@@ -41,15 +54,20 @@ pub fn image_part(param: &str, base64: &str) -> Value {
     json!({"type": "image", PARAM: param, DATA: base64})
 }
 
+/// A part of a template's message: the video that the parameter `param` holds as frames in base64, with commas between them.
+pub fn video_part(param: &str, frames: &str, frames_per_second: Option<f64>) -> Value {
+    json!({"type": "video", PARAM: param, FRAMES: frames, RATE: frames_per_second})
+}
+
 /// A part of a template's message: a text.
 pub fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// The content of a template's message from its parts: a text, joined by newlines, unless there are images. Templates of
-/// models without images know only texts.
+/// The content of a template's message from its parts: a text, joined by newlines, unless there are images or videos.
+/// Templates of models without images know only texts.
 pub fn content(parts: Vec<Value>) -> Value {
-    if parts.iter().any(|part| part["type"] == "image") {
+    if parts.iter().any(|part| part["type"] != "text") {
         return Value::Array(parts);
     }
     let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
@@ -108,9 +126,11 @@ fn strings(list: &Value) -> usize {
 
 /// The bytes of the images among the parts of a message.
 fn parts(content: &Value) -> usize {
-    let url = |part: &Value| part["image_url"].as_str().or(part["image_url"]["url"].as_str()).map(str::len);
+    let of = |url: &Value| url.as_str().or(url["url"].as_str()).map(str::len);
     let data = |part: &Value| part["source"]["data"].as_str().map(str::len);
-    items(content).filter_map(|part| url(part).or_else(|| data(part))).sum()
+    let bytes =
+        |part: &Value| of(&part["image_url"]).or_else(|| of(&part["video_url"])).or_else(|| data(part));
+    items(content).filter_map(bytes).sum()
 }
 
 /// The parameter of the first image of these prompts that is not taken out yet.
@@ -123,9 +143,27 @@ pub fn first_image(prompts: &[Prompt]) -> Option<&str> {
 
 /// The parameter of the first image of messages.
 pub fn first_image_of_messages(messages: &[Value]) -> Option<&str> {
+    first_part_with(messages, &[DATA, URL, FRAMES])
+}
+
+/// The parameter of the first video of these prompts that is not taken out yet.
+pub fn first_video(prompts: &[Prompt]) -> Option<&str> {
+    prompts.iter().find_map(|prompt| match prompt {
+        Prompt::Conversation(conversation) => first_part_with(&conversation.messages, &[FRAMES]),
+        Prompt::Text(_) | Prompt::Tokens(_) => None,
+    })
+}
+
+/// The parameter of the first part of messages that has one of these keys.
+fn first_part_with<'a>(messages: &'a [Value], keys: &[&str]) -> Option<&'a str> {
     let contents = messages.iter().filter_map(|message| message.get("content")?.as_array());
-    let waits = |part: &&Value| part.get(DATA).or(part.get(URL)).is_some();
+    let waits = |part: &&Value| keys.iter().any(|key| part.get(key).is_some());
     contents.flatten().find(waits)?.get(PARAM)?.as_str()
+}
+
+/// The error of a video that the model does not read, and why.
+pub fn unread_video(param: &str, why: &str) -> ApiError {
+    ApiError::unsupported(param, format!("{param} is a video: {why}"))
 }
 
 /// The error of an image that the model does not read, and why.
@@ -162,18 +200,31 @@ pub fn take_images(conversation: &mut Conversation) -> Result<Vec<EncodedImage>,
         );
         return Err(ApiError::unsupported(param, message));
     }
-    let taken = image_parts(conversation).filter_map(|part| match (part.remove(PARAM), part.remove(DATA)) {
-        (Some(Value::String(param)), Some(Value::String(base64))) => Some(EncodedImage { param, base64 }),
-        _ => None,
-    });
-    let taken: Vec<EncodedImage> = taken.collect();
+    let taken: Vec<EncodedImage> = image_parts(conversation).filter_map(taken_out).collect();
     match taken.get(IMAGES_KEPT) {
         None => Ok(taken),
         Some(EncodedImage { param, .. }) => Err(too_many_images(param, taken.len())),
     }
 }
 
-/// The patches of images, as the model's tower reads them, while they are wanted. `notes` say what is left out or made smaller.
+/// The image or the video that a part holds, without which it stays.
+fn taken_out(part: &mut Map<String, Value>) -> Option<EncodedImage> {
+    let (image, frames, rate) = (part.remove(DATA), part.remove(FRAMES), part.remove(RATE));
+    let content = match (image, frames) {
+        (Some(Value::String(base64)), _) => EncodedContent::Image(base64),
+        (_, Some(Value::String(frames))) => EncodedContent::Video(EncodedVideo {
+            frames,
+            frames_per_second: rate.as_ref().and_then(Value::as_f64),
+        }),
+        _ => return None,
+    };
+    match part.remove(PARAM) {
+        Some(Value::String(param)) => Some(EncodedImage { param, content }),
+        _ => None,
+    }
+}
+
+/// The patches of images and videos, as the model's tower reads them, while they are wanted. `notes` say what is left out or made smaller.
 ///
 /// # Errors
 /// When the model reads none, one is broken or too large, or they are not wanted any more.
@@ -185,15 +236,15 @@ pub fn decoded(
 ) -> Result<Vec<ImagePatches>, ApiError> {
     let Some(first) = images.first() else { return Ok(Vec::new()) };
     if let Err(error) = model.image_format() {
-        return Err(unread_image(&first.param, &error.to_string()));
+        let unread = match first.content {
+            EncodedContent::Image(_) => unread_image,
+            EncodedContent::Video(_) => unread_video,
+        };
+        return Err(unread(&first.param, &error.to_string()));
     }
     let mut taken = 0;
     let patches = images.into_iter().map(|image| {
-        let _decoding = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_wanted() {
-            return Err(ApiError::invalid(&image.param, "the client left before its images were decoded"));
-        }
-        let patches = image.decoded(model, notes)?;
+        let patches = image.patches(model, notes, &is_wanted)?;
         taken += size_of_val(patches.values());
         if taken > MAX_PATCH_BYTES {
             let message = format!(
@@ -208,24 +259,47 @@ pub fn decoded(
 }
 
 impl EncodedImage {
-    fn decoded(&self, model: &Model, notes: &ParameterNotes) -> Result<ImagePatches, ApiError> {
-        let param = &self.param;
-        // Clients leave padding out.
-        let bytes = STANDARD_PAD_INDIFFERENT.decode(self.base64.trim_ascii()).map_err(|_| {
-            ApiError::invalid(param, format!("{param} is not base64; encode the bytes of the image file"))
-        })?;
-        let limits = DecodeLimits { pixels: MAX_PIXELS, ..DecodeLimits::default() };
-        let read = || {
-            let picture = Picture::decode(&bytes, &limits)?;
-            let patches = model.image_patches(&picture)?;
-            picture.note().into_iter().chain(patches.note()).for_each(|note| notes.add_image(param, note));
-            Ok(patches)
+    /// The patches, while they are wanted.
+    fn patches(
+        &self,
+        model: &Model,
+        notes: &ParameterNotes,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<ImagePatches, ApiError> {
+        let _decoding = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
+        let (param, mut left_out) = (&self.param, None);
+        let mut picture = |base64: &str| {
+            let picture = decoded_file(base64, &is_wanted)?;
+            left_out = left_out.or(picture.note());
+            Ok(picture)
         };
-        read().map_err(|error: girih::Error| match error.kind() {
+        let patches = match &self.content {
+            EncodedContent::Image(base64) => {
+                picture(base64).and_then(|picture| model.image_patches(&picture))
+            }
+            EncodedContent::Video(video) => video.patches(model, picture),
+        };
+        let patches = patches.map_err(|error: Error| match error.kind() {
             ErrorKind::Refused => ApiError::invalid(param, format!("{param}: {error}")),
             _ => ApiError::from(error),
-        })
+        })?;
+        left_out.into_iter().chain(patches.note()).for_each(|note| notes.add_image(param, note));
+        Ok(patches)
     }
+}
+
+/// The picture in a file, which is decoded if it is wanted.
+fn decoded_file(base64: &str, is_wanted: impl Fn() -> bool) -> girih::Result<Picture> {
+    let refused = |sentence: &str| Error::with_kind(ErrorKind::Refused, sentence);
+    if !is_wanted() {
+        return Err(refused("the client left before its images were decoded"));
+    }
+    // Clients leave padding out.
+    let bytes = STANDARD_PAD_INDIFFERENT
+        .decode(base64.trim_ascii())
+        .map_err(|_| refused("the image is not base64; encode the bytes of its file"))?;
+    let limits = DecodeLimits { pixels: MAX_PIXELS, ..DecodeLimits::default() };
+    Picture::decode(&bytes, &limits)
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod state;
 mod template_fault;
 pub mod thinking;
 mod turns;
+mod videos;
 
 pub use caller::ApiCaller;
 pub use image_fetcher::ImageFetcher;

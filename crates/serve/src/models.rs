@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock as AsyncRwLock, Semaphore}
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
-use crate::images::unread_image;
+use crate::images::{unread_image, unread_video};
 use crate::keep_alive::KeepAlive;
 use crate::model_folder::{FolderEntry, ModelFolder};
 use crate::options::ServeOptions;
@@ -136,6 +136,11 @@ impl ListedModel {
         self.check_reads_images("").is_ok()
     }
 
+    /// Whether requests to it that may have images may have videos, too.
+    pub fn reads_videos(&self) -> bool {
+        self.check_reads_videos("").is_ok()
+    }
+
     /// Checks that requests to it may have images, such as that of the parameter `param`.
     ///
     /// # Errors
@@ -148,6 +153,14 @@ impl ListedModel {
                 Err(unread_image(param, "the server runs the model without its image tower (--no-images)"))
             }
         }
+    }
+
+    /// Checks that requests to it may have videos, such as that of the parameter `param`.
+    ///
+    /// # Errors
+    /// When it reads none.
+    pub(crate) fn check_reads_videos(&self, param: &str) -> std::result::Result<(), ApiError> {
+        self.model.check_videos().map_err(|error| unread_video(param, &error.to_string()))
     }
 
     /// Waits for one of the turns of the model, which end with the result.

@@ -30,6 +30,8 @@ pub struct Confinement {
     pub read: Vec<PathBuf>,
     /// Folders in which it may also create, change and remove files.
     pub write: Vec<PathBuf>,
+    /// Devices that it may read, write and control, and folders of such.
+    pub devices: Vec<PathBuf>,
     /// Programs that it may run, with the loaders that they need.
     pub run: Vec<PathBuf>,
     /// The TCP port to which it may connect, at any address, as the kernel does not look at addresses; see
@@ -133,6 +135,7 @@ fn restrict(allowed: &Confinement, port: Option<u16>) -> Result<(), Reason> {
     let abi = ABI::V7;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = AccessFs::ReadFile | AccessFs::Execute;
+    let control = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let all = AccessFs::from_all(abi) & !AccessFs::Execute;
     let restrict = || {
         // What the kernel does not know is left out.
@@ -146,6 +149,7 @@ fn restrict(allowed: &Confinement, port: Option<u16>) -> Result<(), Reason> {
             .add_rules(path_beneath_rules(LOADERS, run))?
             .add_rules(path_beneath_rules(&allowed.run, run))?
             .add_rules(path_beneath_rules(&allowed.read, read))?
+            .add_rules(path_beneath_rules(&allowed.devices, control))?
             .add_rules(path_beneath_rules(&allowed.write, all))?
             .add_rules(port.map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))))?
             .restrict_self()?;

@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use girih::{BUILT_IN, Conversation, ImagePatches, Stop};
+use girih::{BUILT_IN, Conversation, ImagePatches, Model, Stop};
 use girih_file::quote;
 use rustyline::error::ReadlineError;
 
@@ -27,6 +27,7 @@ use crate::images;
 use crate::input::each_line_of_text;
 use crate::loading;
 use crate::output::{counted, print_note, print_sentences};
+use crate::progress::Show;
 use crate::report::{FinishedReply, summary};
 use crate::request::check_sampling;
 use crate::typed_history::TypedHistory;
@@ -256,7 +257,12 @@ impl ChatLoop<'_> {
             ChatCommand::Set(None) => self.replier.settings(),
             ChatCommand::Set(Some(text)) => self.replier.set(&text)?,
             ChatCommand::Show => self.replier.described(&self.dialogue)?,
-            ChatCommand::Image(path) => self.add_image(Path::new(&path))?,
+            ChatCommand::Image(path) => {
+                self.add(|model, show| images::patches(model, Path::new(&path), show), "image")?
+            }
+            ChatCommand::Frames(text) => {
+                self.add(|model, show| images::stated_video(model, &text, show), "video")?
+            }
             ChatCommand::Save(_) if !self.dialogue.images().is_empty() => {
                 return Err(Error::call(
                     "a conversation with images cannot be saved; /undo removes a message",
@@ -283,8 +289,8 @@ impl ChatLoop<'_> {
         self.is_cut = false;
     }
 
-    /// Adds the image of a file to the next message.
-    fn add_image(&mut self, path: &Path) -> Result<String> {
+    /// Adds an image or a video to the next message.
+    fn add(&mut self, read: impl FnOnce(&Model, Show) -> Result<ImagePatches>, name: &str) -> Result<String> {
         let model = self.replier.session.model();
         model.image_format()?;
         if !self.has_images {
@@ -292,8 +298,9 @@ impl ChatLoop<'_> {
                 "the model was loaded without its image tower: -v says why, or omit --no-images",
             ));
         }
-        self.images.push(images::patches(model, path, self.replier.show)?);
-        Ok(format!("the next message has {}", counted(self.images.len(), "image")))
+        let is_video = |image: &&ImagePatches| image.seconds().is_some() == (name == "video");
+        self.images.push(read(model, self.replier.show)?);
+        Ok(format!("the next message has {}", counted(self.images.iter().filter(is_video).count(), name)))
     }
 
     fn size(&self) -> String {

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "raw", requires = "fps")]
     frames: Option<PathBuf>,
     /// Number of those frames in a second.
-    #[arg(long, value_name = "N", requires = "frames")]
+    #[arg(long, value_name = "N", requires = "frames", allow_negative_numbers = true)]
     fps: Option<f64>,
     /// Continue the prompt as it is, without the model's chat template.
     #[arg(long)]

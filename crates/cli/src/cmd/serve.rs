@@ -159,10 +159,6 @@ pub fn run(
     let call = Arc::new(ServeCall { args, again: Box::new(again) });
     let args = &call.args;
     let Models { served, folder, usual, reads } = models(&call)?;
-    let of_served = served.iter().map(|model| &model.run_options);
-    if args.server.is_confined() && of_served.chain(usual.as_ref().map(|usual| &usual.run)).any(is_on_gpu) {
-        return Err(hidden_gpu());
-    }
     // Before this process gives up what that one needs.
     let access = if args.allow_pull_token { PullAccess::WithToken } else { PullAccess::Public };
     let store = args.model_folder.as_ref().zip(args.allow_pull);
@@ -220,15 +216,6 @@ pub fn run(
     io::stdout().flush()?;
     server.run_until(signals);
     Ok(Outcome::Done)
-}
-
-/// Whether models with these options run on a GPU, whose driver the sandbox hides.
-fn is_on_gpu(options: &RunOptions) -> bool {
-    options.backend.info().name == "gpu"
-}
-
-fn hidden_gpu() -> Error {
-    Error::call("the sandbox of serve hides the GPU's driver: add --no-sandbox, or choose another backend")
 }
 
 /// The models of a server, and the folder that has some of them.
@@ -356,9 +343,6 @@ fn served_folder(
     let open: OpenFolderModel = Box::new(move |FolderModel { name, path }, options| {
         let model = NamedModel { name: name.clone(), source: path };
         let mut model = call.opened(&model, options)?;
-        if call.args.server.is_confined() && is_on_gpu(&model.served.run_options) {
-            return Err(hidden_gpu());
-        }
         model.served.is_loaded_on_request = true;
         let mut reads = ServerReads::default();
         model.note_reads(&mut reads);

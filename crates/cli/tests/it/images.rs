@@ -59,14 +59,24 @@ fn run_answers_about_images() {
     assert_eq!(twice["images"]["tokens"], 4, "the rows of the second one are kept");
 }
 
-#[test]
-fn run_answers_about_a_video_of_frames() {
+/// Frames of a video in a folder.
+fn frames(files: &[&str]) -> Folder {
+    Folder::of(&fixture("../images"), files)
+}
+
+/// The committed Qwen3-VL with the tokenizer and the settings of prompts by transformers' processor, and these.
+fn watching_model() -> (Folder, Value) {
     let model = Folder::of(&fixture("qwen3_vl"), &["config.json", "model.safetensors"]);
     let golden = read_json(&fixture("../images/prompts").join("qwen3_vl.json"));
     for (file, content) in golden["files"].as_object().expect("an object") {
         model.write(file, &content.to_string());
     }
-    let frames = |files: &[&str]| Folder::of(&fixture("../images"), files);
+    (model, golden)
+}
+
+#[test]
+fn run_answers_about_a_video_of_frames() {
+    let (model, golden) = watching_model();
     let run = |model: &Folder, frames: &Folder, more: &[&str]| {
         let call =
             ["run", model.name(), "What moves?", "-n", "4", "--json", "--frames", frames.name(), "--fps"];
@@ -81,7 +91,15 @@ fn run_answers_about_a_video_of_frames() {
         golden["videos"][0]["tokens"].as_array().map(Vec::len)
     );
     run(&model, &frames(&["rgb.png", "wide.png"]), &["2"]).fails(2, "give frames of one size");
-    run(&model, &three, &["0"]).fails(2, "a video has 0 frames per second; a number above 0 is needed");
+    run(&model, &frames(&["rgb.png"]), &["2"])
+        .fails(2, "a video has 1 frames, but 2 are one patch; give 2 or more");
+    run(&model, &frames(&[]), &["2"]).fails(2, "a video has 0 frames");
+    for rate in ["0", "-1", "NaN", "inf"] {
+        run(&model, &three, &[rate]).fails(2, "frames per second; a number above 0 is needed");
+    }
+    let text = frames(&["grey.png", "rgb.png"]);
+    text.write("notes.txt", "no image");
+    run(&model, &text, &["2"]).fails(2, "notes.txt: the image is of an unknown format");
     run(&seeing_model(), &three, &["2"]).fails(2, "girih reads no videos of this model");
     girih(&["run", model.name(), "Hi", "--frames", three.name()]).fails(2, "--fps");
 }
@@ -197,6 +215,28 @@ fn chat_adds_images_to_the_next_message() {
     assert_eq!(starts[0]["prompt_tokens"], alone["prompt_tokens"]);
     assert!(starts[1]["prompt_tokens"].as_u64() > starts[0]["prompt_tokens"].as_u64(), "the image stays");
     girih(&["chat", model.name(), "--no-images"]).stdin(&line).fails(2, "without its image tower");
+}
+
+#[test]
+fn chat_adds_videos_to_the_next_message() {
+    let (model, golden) = watching_model();
+    let three = frames(&["grey.png", "palette.png", "rgb.png"]);
+    let chat = girih(&["chat", model.name(), "-n", "1", "--temp", "0", "--jsonl"]);
+    let folder = three.name();
+    let lines = format!(
+        "/frames {folder}\nWhat moves?\n/clear\n/frames {folder} 20\nWhat moves?\n/frames {folder} 0\n/bye\n"
+    );
+    let ended = chat.stdin(&lines).end();
+    let events: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let starts: Vec<&Value> = events.iter().filter(|event| event["event"] == "start").collect();
+    let count = golden["videos"][0]["tokens"].as_array().map(Vec::len);
+    for start in &starts {
+        let found = start["prompt_tokens"].as_u64().map(|count| count as usize);
+        assert_eq!((found, starts.len()), (count, 2), "{events:?}");
+    }
+    assert!(ended.stderr.contains("a video has 0 frames per second"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the next message has 1 video"), "{}", ended.stderr);
 }
 
 #[test]

@@ -85,7 +85,8 @@ fn tiles_pass_from_a_folder_and_from_a_projector_file() {
     let ended = compare("verify", other.name(), &golden).end();
     assert!(ended.code == 1 && ended.stdout.contains("tower.rows is out of bound"), "{}", ended.stdout);
     let gemma = fixture("mmproj/mmproj-gemma3_vision.gguf");
-    let words = "girih reads the tower of Idefics 3 from a projector file for a Llama, and no other";
+    let words =
+        "has the projector 'gemma3', but this model needs idefics3; use the projector file of this model";
     compare("verify", name(&text), &golden).with(&["--mmproj", name(&gemma)]).fails(2, words);
     assert!(!girih(&["inspect", name(&text)]).end().stdout.contains("image tower"), "a Llama may have none");
 }
@@ -123,8 +124,14 @@ fn images_pass_in_both_precisions_with_every_isa() {
 /// Positions along three axes, images of several sizes, rows for the first layers, and the gated delta rule.
 #[test]
 fn images_of_any_size_pass_in_both_precisions() {
-    let models =
-        [("qwen2_vl", 1), ("qwen2_5_vl", 2), ("qwen3_vl", 2), ("qwen3_vl_moe", 1), ("qwen3_5_vision", 2)];
+    let models = [
+        ("qwen2_vl", 2),
+        ("qwen2_5_vl", 2),
+        ("qwen2_5_vl_windows", 3),
+        ("qwen3_vl", 2),
+        ("qwen3_vl_moe", 1),
+        ("qwen3_5_vision", 2),
+    ];
     for (model, last) in models {
         let folder = fixture(model);
         let golden = folder.join("images.safetensors");
@@ -156,7 +163,18 @@ fn images_of_any_size_pass_in_both_precisions() {
 /// Weights of two frames, queries with keys and values, and projectors of tapped layers by the numbers of their layers.
 #[test]
 fn images_of_any_size_pass_from_a_projector_file() {
-    for model in ["qwen3_vl", "qwen3_vl_moe", "qwen3_5_vision"] {
+    let models = [
+        "qwen2_vl",
+        "qwen2_5_vl_windows",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5_vision",
+        "gemma4_vision",
+        "gemma4_31b",
+        "gemma4_26b",
+        "gemma4_unified",
+    ];
+    for model in models {
         let text = fixture(&format!("gguf/{model}.gguf"));
         let projector = fixture(&format!("mmproj/mmproj-{model}.gguf"));
         let golden = fixture(model).join("images.safetensors");
@@ -177,7 +195,7 @@ fn images_of_any_size_pass_from_a_projector_file() {
     let text = fixture("gguf/qwen3_vl.gguf");
     let golden = fixture("qwen3_vl").join("images.safetensors");
     for (other, words) in [
-        ("gemma3_vision", "girih reads the tower of Qwen3-VL from a projector file, and no other"),
+        ("gemma3_vision", "has the projector 'gemma3', but this model needs qwen3vl_merger"),
         ("qwen3_vl_moe", "makes rows for 1 layers of the text model, which has 2 that take them"),
     ] {
         let other = fixture(&format!("mmproj/mmproj-{other}.gguf"));
@@ -193,13 +211,10 @@ fn qwen2_vl_passes_with_both_forms_of_its_configuration() {
         let golden = folder.join("images.safetensors");
         passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
     }
-    // The text model alone is one of GGUF, too; its projector files are not read.
-    let written = Folder::new();
-    let file = written.file("text.gguf");
-    girih(&["quantize", name(&folder), name(&file), "--type", "f32"]).done();
+    // The projector file of another tower.
     let projector = fixture("mmproj/mmproj-gemma3_vision.gguf");
-    let words = "girih reads qwen2_vl_tower from safetensors only; open the folder of the whole model";
-    compare("verify", name(&file), &folder.join("images.safetensors"))
+    let words = "has the projector 'gemma3', but this model needs qwen2vl_merger or qwen2.5vl_merger";
+    compare("verify", name(&fixture("gguf/qwen2_vl.gguf")), &folder.join("images.safetensors"))
         .with(&["--mmproj", name(&projector)])
         .fails(2, words);
 }
@@ -236,10 +251,11 @@ fn with_weight(folder: &Path, tensor: &str, value: f64) -> Folder {
     other
 }
 
-/// What transformers makes of a video, whose pairs of frames are images here.
+/// What transformers makes of a video, whose groups of frames are images here. Those of Qwen2-VL start at one position.
 #[test]
 fn videos_pass_in_both_precisions() {
-    for model in ["qwen3_vl", "qwen3_5_vision"] {
+    let of_gemma = ["gemma4_vision", "gemma4_unified", "gemma4_31b"];
+    for model in [&["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vision"][..], &of_gemma].concat() {
         let folder = fixture(model);
         for against in ["f32", "bf16"] {
             agrees(
@@ -319,11 +335,15 @@ fn images_of_gemma_4_12b_pass_in_both_precisions() {
 /// Standardized rows, which see each other both ways in sliding windows only.
 #[test]
 fn images_of_gemma_4_31b_pass_in_both_precisions() {
-    let folder = fixture("gemma4_31b");
-    let golden = folder.join("images.safetensors");
-    for against in ["f32", "bf16"] {
-        agrees("verify", name(&folder), &golden, &["--against", against], "f32");
+    // The second one has experts.
+    let [folder, with_experts] = ["gemma4_31b", "gemma4_26b"].map(fixture);
+    for folder in [&folder, &with_experts] {
+        for against in ["f32", "bf16"] {
+            let golden = folder.join("images.safetensors");
+            agrees("verify", name(folder), &golden, &["--against", against], "f32");
+        }
     }
+    let golden = folder.join("images.safetensors");
     for tensor in ["std_bias", "std_scale"] {
         let tensor = format!("model.vision_tower.{tensor}");
         let other = with_weight(&folder, &tensor, 0.5);

@@ -183,6 +183,14 @@ fn wrong_rows_and_spans_are_refused() {
     refused(given(vec![EmbeddedRows { rows: 0, ..rows(10, 5, 1) }]), "the given rows at 10..10");
     refused(given(vec![EmbeddedRows { rows: 3, ..rows(10, 5, 1) }]), "10 values were given for 3 rows");
     refused(given(vec![EmbeddedRows { rows: 10, ..rows(10, 5, 1) }]), "a row has 2");
+    let group = |first, columns, time| EmbeddedRows { columns, time, ..rows(first, 4, 1) };
+    let pair =
+        |first, columns, time| given(vec![group(10, Some(2), None), group(first, columns, Some(time))]);
+    refused(pair(15, Some(2), 1), "the frames at position 15 do not follow earlier ones of the same size");
+    refused(pair(14, Some(4), 1), "the frames at position 14 do not follow");
+    refused(pair(14, None, 1), "the frames at position 14 do not follow");
+    refused(pair(14, Some(2), 1 << 21), "2097152 positions behind the first ones; the maximum is 1048576");
+    refused(given(vec![group(10, Some(2), Some(1))]), "the frames at position 10 do not follow");
     refused(spans(vec![span(5, 5)]), "the mutual span at 5..5");
     refused(spans(vec![span(5, 9), span(8, 12)]), "the mutual span at 8..12");
     refused(

@@ -50,30 +50,53 @@ const VIDEO_ROW: u32 = 127;
 /// A request with a video of two groups of frames, and an image of this seed behind it.
 fn with_video(name: &str, seeds: [u64; 2]) -> Request {
     let [first, second] = seeds.map(|seed| image(name, seed));
-    let grid = ImageGrid { down: 4, across: 6 };
+    let cell = fixture(name).image_format().unwrap().cell;
+    let grid = ImageGrid { down: 2 * cell, across: 3 * cell };
     let values =
         Random(seeds[0]).bells(2 * grid.patches() * fixture(name).image_format().unwrap().patch_values);
     let video = ImagePatches::video(values, grid, [0.25, 1.25]).unwrap();
-    let group = [vec![PLACE[0]], vec![VIDEO_ROW; 6], vec![PLACE[2]]].concat();
-    let prompt = [
-        vec![5, 6],
-        group.clone(),
-        vec![7],
-        group,
-        place(name, &first),
-        vec![8],
-        place(name, &second),
-        vec![9],
-    ];
+    let rows = grid.patches() / fixture(name).image_format().unwrap().cell.pow(2);
+    let of_groups = |groups: usize| [vec![PLACE[0]], vec![VIDEO_ROW; groups * rows], vec![PLACE[2]]].concat();
+    let video_place = match name {
+        "qwen2_vl" | "qwen2_5_vl" => of_groups(2),
+        _ => [of_groups(1), vec![7], of_groups(1)].concat(),
+    };
+    let prompt = [vec![5, 6], video_place, place(name, &first), vec![8], place(name, &second), vec![9]];
     let request = Request::new(prompt.concat()).images([video, first, second]).without_text();
     request.sampling(girih::Sampling::greedy()).max_tokens(10).logprobs(5)
 }
 
 #[test]
 fn videos_give_the_same_bytes_in_chunks_beside_others_and_from_the_cache() -> Result<()> {
-    ["qwen3_vl", "qwen3_5_vision"]
-        .into_iter()
-        .try_for_each(|name| check_same_bytes(name, 10, |seeds| with_video(name, seeds)))
+    MODELS.into_iter().try_for_each(|name| check_same_bytes(name, 10, |seeds| with_video(name, seeds)))
+}
+
+/// Positions in time follow from seconds in Qwen2.5-VL alone, so that a reply from the cache would be that of another rate.
+#[test]
+fn the_rate_of_a_video_counts_where_positions_follow_from_it() -> Result<()> {
+    for (name, is_other) in [("qwen2_vl", false), ("qwen2_5_vl", true)] {
+        let session = seeing_session(&fixture(name), RunOptions::default());
+        let format = fixture(name).image_format()?;
+        let grid = ImageGrid { down: 2 * format.cell, across: 3 * format.cell };
+        let values = Random(5).bells(2 * grid.patches() * format.patch_values);
+        let reply = |seconds: [f64; 2]| {
+            let video = ImagePatches::video(values.clone(), grid, seconds)?;
+            let text = (0..80).map(|i| 3 + i * 37 % 120).collect::<Vec<u32>>();
+            let prompt = [vec![5, PLACE[0]], vec![VIDEO_ROW; 12], vec![PLACE[2]], text].concat();
+            let call = Request::new(prompt).images([video]).without_text();
+            let call = call.sampling(girih::Sampling::greedy()).max_tokens(4).logprobs(2);
+            Ok::<_, girih::Error>(read(session.generate(call)?))
+        };
+        let usual = reply([0.25, 1.25])?;
+        assert_eq!(reply([0.25, 9.25])? != usual, is_other, "{name}");
+        assert_eq!(reply([0.25, 1.25])?, usual, "{name}: from the cache");
+        let error = reply([0.0, 1e9]).map(drop);
+        assert_eq!(error.is_err(), is_other, "{name}");
+        if let Err(error) = error {
+            assert!(error.to_string().contains("positions behind the first ones; the maximum is"), "{error}");
+        }
+    }
+    Ok(())
 }
 
 /// transformers' towers and positions read each group of frames as an image (`get_rope_index`, `cu_seqlens`).
@@ -104,12 +127,13 @@ fn groups_of_frames_are_read_as_images() -> Result<()> {
     assert!(ImagePatches::video(vec![0.0; 5], grid, [0.0, 1.0]).is_err());
     assert!(ImagePatches::video(vec![0.0; 4], grid, [0.0, f64::NAN]).is_err());
     assert!(ImagePatches::video(vec![0.0; 4], grid, []).is_err());
+    assert!(ImagePatches::video(vec![0.0; 4], grid, [1.0, 0.5]).is_err());
     Ok(())
 }
 
 /// The bug that this excludes: the model would read the embedding of the token for a video.
 #[test]
-fn places_of_videos_are_refused_by_models_that_read_none() -> Result<()> {
+fn places_of_videos_are_refused_without_videos() -> Result<()> {
     for name in ["qwen2_vl", "gemma4_vision"] {
         let session = seeing_session(&fixture(name), RunOptions::default());
         let call = Request::new(vec![2, VIDEO_ROW, 5]).without_text();

@@ -1,35 +1,37 @@
 // Attention of one head of one row to a chunk of 256 absolute positions: the largest score, the sum of weights and
-// the weighted sum of values. The chunks are joined by join.wgsl, in order.
-
-struct Params {
-    count: u32, first: u32, heads: u32, kv_heads: u32,
-    size: u32, value_size: u32, key_words: u32, value_words: u32,
-    span: u32, table: u32, numbers: u32, is_latent: u32,
-    has_cap: u32, scale: f32, cap: f32,
-}
-var<immediate> p: Params;
-@group(0) @binding(0) var<storage, read> context: array<u32>;
-@group(0) @binding(1) var<storage, read> q: array<f32>;
-@group(0) @binding(2) var<storage, read> keys: array<u32>;
-@group(0) @binding(3) var<storage, read> values: array<u32>;
-@group(0) @binding(4) var<storage, read> selected: array<f32>;
-@group(0) @binding(5) var<storage, read_write> partial: array<f32>;
-
-const LOWEST: f32 = -3.4028235e38;
+// the weighted sum of values. The chunks are joined by join.wgsl, in order; if there is only one, here.
 
 var<workgroup> weights: array<f32, 256>;
 var<workgroup> tree: array<f32, 256>;
 var<workgroup> parts: array<Numbers, 256>;
 
-fn held_value(block: u32, kv_head: u32, word: u32, position: u32) -> u32 {
-    if p.is_latent != 0u { return keys[key_word(block, p.kv_heads, kv_head, p.key_words, word, position)]; }
-    return values[value_word(block, p.kv_heads, kv_head, p.value_words, word, position)];
+// Where the weighted sum goes: to the partial results, or to the result itself, with the factors and the divisor of a join.
+struct Sums { is_whole: bool, at: u32, before: f32, own: f32, divisor: f32 }
+
+fn keep(to: Sums, column: u32, sum: f32) {
+    if to.is_whole {
+        y[to.at + column] = quotient(fma(0.0, to.before, sum * to.own), to.divisor);
+    } else {
+        partial[to.at + column] = sum;
+    }
 }
 
-// A weight of zero hides its value, which may be no number.
-fn with_value(sum: Numbers, value: Numbers, weight: f32) -> Numbers {
-    if weight == 0.0 { return sum; }
-    return fma(Numbers(weight), value, sum);
+fn store(to: Sums, word: u32, sum: Numbers) {
+    for (var i = 0u; i < VALUES && word * VALUES + i < p.value_size; i += 1u) { keep(to, word * VALUES + i, sum[i]); }
+}
+
+// The result of a row with one chunk, as join.wgsl has it.
+fn joined(at: u32, head: u32, most: f32, weight: f32) -> Sums {
+    var first = LOWEST;
+    var weights = 0.0;
+    if p.has_sinks != 0u {
+        first = sinks[head];
+        weights = 1.0;
+    }
+    let next = max(first, most);
+    let before = exponential(first - next);
+    let own = exponential(most - next);
+    return Sums(true, at, before, own, fma(weights, before, weight * own));
 }
 
 @compute @workgroup_size(256)
@@ -43,10 +45,11 @@ fn main(
     let low = context[context[p.span] + 2u * row];
     let high = context[context[p.span] + 2u * row + 1u];
     let start = (low / 256u + group.z) * 256u;
-    if start >= high { return; }
+    let is_whole = groups.z == 1u;
+    if start >= high && !is_whole { return; }
     let kv_head = head / (p.heads / p.kv_heads);
     let table = context[p.table] + context[context[3] + row] * context[p.table + 1u];
-    for (var d = local; d < p.size; d += 256u) { query[d] = q[(row * p.heads + head) * p.size + d]; }
+    for (var d = local; d < p.size; d += 256u) { query[d] = q[(row * p.heads + head) * p.size + d] * p.scale; }
     workgroupBarrier();
     let position = start + local;
     var sees = position >= low && position < high;
@@ -57,9 +60,7 @@ fn main(
     var score = LOWEST;
     if sees {
         let block = context[table + position / 64u];
-        let at = key_word(block, p.kv_heads, kv_head, p.key_words, 0u, position % 64u);
-        score = product_with(at) * p.scale;
-        if p.has_cap != 0u { score = p.cap * hyperbolic_tangent(quotient(score, p.cap)); }
+        score = capped(product_with(key_word(block, p.kv_heads, kv_head, p.key_words, 0u, position % 64u)));
     }
     tree[local] = score;
     workgroupBarrier();
@@ -79,7 +80,10 @@ fn main(
         workgroupBarrier();
     }
     let out = ((group.y * p.heads + head) * groups.z + group.z) * (p.value_size + 2u);
-    if local == 0u {
+    var to = Sums(false, out + 2u, 0.0, 1.0, 1.0);
+    if is_whole {
+        to = joined((row * p.heads + head) * p.value_size, head, most, tree[0]);
+    } else if local == 0u {
         partial[out] = most;
         partial[out + 1u] = tree[0];
     }
@@ -97,16 +101,7 @@ fn main(
         var sum = Numbers(0.0);
         if word < words {
             var k = begin;
-            for (; k + 4u <= end; k += 4u) {
-                let v0 = value_at(block, kv_head, word, k - base);
-                let v1 = value_at(block, kv_head, word, k + 1u - base);
-                let v2 = value_at(block, kv_head, word, k + 2u - base);
-                let v3 = value_at(block, kv_head, word, k + 3u - base);
-                sum = with_value(sum, v0, weights[k - start]);
-                sum = with_value(sum, v1, weights[k + 1u - start]);
-                sum = with_value(sum, v2, weights[k + 2u - start]);
-                sum = with_value(sum, v3, weights[k + 3u - start]);
-            }
+VALUES_IN_FLIGHT
             for (; k < end; k += 1u) {
                 sum = with_value(sum, value_at(block, kv_head, word, k - base), weights[k - start]);
             }
@@ -114,7 +109,7 @@ fn main(
         parts[local] = sum;
         workgroupBarrier();
         if local < 64u && word < words {
-            store(out + 2u, word, ((parts[local] + parts[local + 64u]) + parts[local + 128u]) + parts[local + 192u]);
+            store(to, word, ((parts[local] + parts[local + 64u]) + parts[local + 128u]) + parts[local + 192u]);
         }
         workgroupBarrier();
     }

@@ -1,10 +1,5 @@
-// Values of attend.wgsl in floats: one or two in a word.
+// Values of attention in floats: one or two in a word.
 
 fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> Numbers {
     return numbers(held_value(block, kv_head, word, position));
-}
-
-fn store(first: u32, word: u32, sum: Numbers) {
-    partial[first + word * VALUES] = sum.x;
-    if VALUES == 2u && word * 2u + 1u < p.value_size { partial[first + word * 2u + 1u] = sum.y; }
 }

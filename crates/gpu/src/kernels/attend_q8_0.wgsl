@@ -1,4 +1,4 @@
-// Values of attend.wgsl in Q8_0, which lie as the keys of keys_q8_0.wgsl.
+// Values of attention in Q8_0, which lie as the keys of keys_q8_0.wgsl.
 
 fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> Numbers {
     let group = word / 8u;
@@ -6,8 +6,4 @@ fn value_at(block: u32, kv_head: u32, word: u32, position: u32) -> Numbers {
     let codes = select(p.value_size, p.size, p.is_latent != 0u) / 4u;
     let scale = scale_in(held_value(block, kv_head, codes + group / 2u, position), group);
     return numbers(held_value(block, kv_head, word, position)) * scale;
-}
-
-fn store(first: u32, word: u32, sum: Numbers) {
-    for (var i = 0u; i < 4u && word * 4u + i < p.value_size; i += 1u) { partial[first + word * 4u + i] = sum[i]; }
 }

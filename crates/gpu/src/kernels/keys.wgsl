@@ -1,23 +1,21 @@
-// The product of a query and a key of the state.
+// The product of a query and a key of the state; several words of the key are under way at once, and the sum has one order.
 
 var<workgroup> query: array<f32, 1024>;
+
+fn with_key(product: f32, key: u32, w: u32, scale: f32) -> f32 {
+    let k = key_numbers(key, scale);
+    let d = w * VALUES;
+    var sum = fma(query[d], k.x, product);
+    if VALUES > 1u && d + 1u < p.size { sum = fma(query[d + 1u], k.y, sum); }
+    if VALUES > 2u { sum = fma(query[d + 3u], k.w, fma(query[d + 2u], k.z, sum)); }
+    return sum;
+}
 
 fn product_with(at: u32) -> f32 {
     var product = 0.0;
     var w = 0u;
-    // Four loads are under way at once; the sum has one order.
     let words = (p.size + VALUES - 1u) / VALUES;
-    for (; w + 4u <= words; w += 4u) {
-        let k0 = keys[at + w * 64u];
-        let k1 = keys[at + (w + 1u) * 64u];
-        let k2 = keys[at + (w + 2u) * 64u];
-        let k3 = keys[at + (w + 3u) * 64u];
-        let scale = key_scale(at, w);
-        product = with_key(product, k0, w, scale);
-        product = with_key(product, k1, w + 1u, scale);
-        product = with_key(product, k2, w + 2u, scale);
-        product = with_key(product, k3, w + 3u, scale);
-    }
+LOADS
     for (; w < words; w += 1u) { product = with_key(product, keys[at + w * 64u], w, key_scale(at, w)); }
     return product;
 }

@@ -1,5 +1,4 @@
-// Keys of keys.wgsl in Q8_0: four codes in a word, and behind the codes of a head the scales of 32 numbers each, two in a
-// word.
+// Keys in Q8_0: four codes in a word, and behind the codes of a head the scales of 32 numbers each, two in a word.
 
 fn scale_in(word: u32, group: u32) -> f32 {
     let pair = unpack2x16float(word);
@@ -11,10 +10,4 @@ fn key_scale(at: u32, w: u32) -> f32 {
     return scale_in(keys[at + (p.size / 4u + group / 2u) * 64u], group);
 }
 
-fn with_key(product: f32, key: u32, w: u32, scale: f32) -> f32 {
-    let k = numbers(key) * scale;
-    var sum = fma(query[w * 4u], k.x, product);
-    sum = fma(query[w * 4u + 1u], k.y, sum);
-    sum = fma(query[w * 4u + 2u], k.z, sum);
-    return fma(query[w * 4u + 3u], k.w, sum);
-}
+fn key_numbers(key: u32, scale: f32) -> vec4<f32> { return numbers(key) * scale; }

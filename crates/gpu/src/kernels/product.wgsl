@@ -1,4 +1,5 @@
 // What products of few and of many rows share: operands, and how a sum becomes a result. Both must have the same bits.
+// `Entering` is four numbers of a row, or rounded codes (round.wgsl), whose scales are in the place of a list of experts.
 
 struct Params {
     count: u32, groups: u32, rows: u32, first: u32,
@@ -9,7 +10,7 @@ struct Params {
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read> codes: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> scales: array<u32>;
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> x: array<Entering>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read> chosen: array<u32>;
 @group(0) @binding(5) var<storage, read> residual: array<f32>;

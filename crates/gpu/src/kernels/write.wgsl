@@ -11,49 +11,16 @@ var<immediate> p: Params;
 // A count, then rows of three words: which write, which row, which number could not be held.
 @group(0) @binding(3) var<storage, read_write> faults: array<atomic<u32>>;
 
-fn half_bits(x: f32) -> u32 {
-    let bits = bitcast<u32>(x);
-    let minus = (bits >> 16u) & 0x8000u;
-    let a = bits & 0x7fffffffu;
-    if a > 0x7f800000u { return minus | 0x7e00u; }
-    if a >= 0x477ff000u { return minus | 0x7c00u; }
-    if a < 0x38800000u {
-        return minus | (bitcast<u32>(bitcast<f32>(a) + 0.5) - 0x3f000000u);
+fn number(i: u32) -> f32 { return x[i]; }
+
+fn hold(to: Held, word: u32, bits: u32) {
+    var place = 0u;
+    if to.is_transposed {
+        place = key_word(to.block, p.heads, to.head, p.words, word, to.at);
+    } else {
+        place = value_word(to.block, p.heads, to.head, p.words, word, to.at);
     }
-    return minus | ((a + 0xfffu + ((a >> 13u) & 1u) - 0x38000000u) >> 13u);
-}
-
-fn brain_bits(x: f32) -> u32 {
-    let bits = bitcast<u32>(x);
-    if (bits & 0x7fffffffu) > 0x7f800000u { return (bits >> 16u) | 0x40u; }
-    return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
-}
-
-fn is_infinite(bits: u32) -> bool {
-    if IS_BRAIN { return (bits & 0x7fffu) == 0x7f80u; }
-    return (bits & 0x7fffu) == 0x7c00u;
-}
-
-fn note(row: u32, x: f32) {
-    if (bitcast<u32>(x) & 0x7fffffffu) >= 0x7f800000u { return; }
-    let index = atomicAdd(&faults[0], 1u);
-    if index < 1024u {
-        atomicStore(&faults[1u + index * 3u], p.id);
-        atomicStore(&faults[2u + index * 3u], row);
-        atomicStore(&faults[3u + index * 3u], bitcast<u32>(x));
-    }
-}
-
-fn place(block: u32, head: u32, word: u32, at: u32) -> u32 {
-    if p.is_transposed != 0u { return key_word(block, p.heads, head, p.words, word, at); }
-    return value_word(block, p.heads, head, p.words, word, at);
-}
-
-fn rounded(row: u32, x: f32) -> u32 {
-    var bits = 0u;
-    if IS_BRAIN { bits = brain_bits(x); } else { bits = half_bits(x); }
-    if is_infinite(bits) { note(row, x); }
-    return bits;
+    held[place] = bits;
 }
 
 @compute @workgroup_size(256)
@@ -66,9 +33,9 @@ fn main(
     if i >= p.count { return; }
     let row = i / (p.heads * p.units);
     let head = i / p.units % p.heads;
-    let unit = i % p.units;
     let sequence = context[context[3] + row];
     let position = context[context[4] + row];
     let block = context[context[p.table] + sequence * context[p.table + 1u] + position / 64u];
-    write(row, block, head, unit, position % 64u);
+    let first = (row * p.heads + head) * p.size;
+    write(Held(p.id, row, block, head, position % 64u, p.size, first, p.is_transposed != 0u), i % p.units);
 }

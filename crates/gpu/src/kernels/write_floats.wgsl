@@ -1,13 +1,15 @@
-// Each invocation of write.wgsl rounds the floats of one word.
+// Heads become floats of the state, one or two in a word.
 
-fn write(row: u32, block: u32, head: u32, word: u32, at: u32) {
-    let source = (row * p.heads + head) * p.size + word * VALUES;
+fn units(size: u32) -> u32 { return (size + VALUES - 1u) / VALUES; }
+
+fn write(to: Held, word: u32) {
+    let source = to.first + word * VALUES;
     var bits = 0u;
     if VALUES == 1u {
-        bits = bitcast<u32>(x[source]);
+        bits = bitcast<u32>(number(source));
     } else {
-        bits = rounded(row, x[source]);
-        if word * 2u + 1u < p.size { bits |= rounded(row, x[source + 1u]) << 16u; }
+        bits = rounded(to, number(source));
+        if word * 2u + 1u < to.size { bits |= rounded(to, number(source + 1u)) << 16u; }
     }
-    held[place(block, head, word, at)] = bits;
+    hold(to, word, bits);
 }

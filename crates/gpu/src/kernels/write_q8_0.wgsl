@@ -1,5 +1,6 @@
-// Each invocation of write.wgsl makes two groups of 32 numbers codes of Q8_0, as the CPU does, and writes the word of
-// their scales.
+// Heads become codes of Q8_0, as on the CPU: two groups of 32 numbers at once, and the word of their scales.
+
+fn units(size: u32) -> u32 { return (size + 63u) / 64u; }
 
 fn code(x: f32) -> u32 {
     let magnitude = min(abs(x), 127.0);
@@ -9,29 +10,28 @@ fn code(x: f32) -> u32 {
     return u32(select(rounded, -rounded, x < 0.0)) & 0xffu;
 }
 
-fn write(row: u32, block: u32, head: u32, unit: u32, at: u32) {
-    let source = (row * p.heads + head) * p.size;
+fn write(to: Held, unit: u32) {
     var scales = 0u;
     for (var half = 0u; half < 2u; half += 1u) {
         let first = unit * 64u + half * 32u;
-        if first >= p.size { break; }
+        if first >= to.size { break; }
         var largest = 0.0;
         for (var i = 0u; i < 32u; i += 1u) {
-            let number = x[source + first + i];
-            if abs(number) > abs(largest) { largest = number; }
+            let x = number(to.first + first + i);
+            if abs(x) > abs(largest) { largest = x; }
         }
         let scale = quotient(abs(largest), 127.0);
         var inverse = 0.0;
         if scale > 0.0 { inverse = quotient(1.0, scale); }
         let bits = half_bits(scale);
-        if is_infinite(bits) { note(row, largest); }
+        if is_infinite(bits) { note(to, largest); }
         scales |= bits << (16u * half);
         for (var word = 0u; word < 8u; word += 1u) {
-            let begin = source + first + word * 4u;
-            let codes = code(x[begin] * inverse) | (code(x[begin + 1u] * inverse) << 8u)
-                | (code(x[begin + 2u] * inverse) << 16u) | (code(x[begin + 3u] * inverse) << 24u);
-            held[place(block, head, first / 4u + word, at)] = codes;
+            let begin = to.first + first + word * 4u;
+            let codes = code(number(begin) * inverse) | (code(number(begin + 1u) * inverse) << 8u)
+                | (code(number(begin + 2u) * inverse) << 16u) | (code(number(begin + 3u) * inverse) << 24u);
+            hold(to, first / 4u + word, codes);
         }
     }
-    held[place(block, head, p.size / 4u + unit, at)] = scales;
+    hold(to, to.size / 4u + unit, scales);
 }

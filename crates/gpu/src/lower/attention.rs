@@ -3,12 +3,23 @@
 use girih_graph::{Span, ValueId};
 use girih_tensor::{DType, Result};
 
+use super::heads::HeldTarget;
 use super::{GpuAttention, Lowering};
+use crate::heads::HeadChain;
 use crate::kernel::GpuKernel;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
 use crate::state::HeldLayout;
 use crate::step_table::group_of;
 use crate::temporary::{inner, partial_words};
+
+/// The largest head of a query that `attend_rows.wgsl` has room for.
+const TILE_HEAD: u32 = 256;
+
+/// The most words of a head of values that it has room for.
+const TILE_WORDS: u32 = 128;
+
+/// The workgroup memory that it takes.
+const TILE_BYTES: u32 = 32 << 10;
 
 impl Lowering<'_> {
     #[allow(clippy::too_many_arguments, reason = "the operands of attention")]
@@ -32,14 +43,17 @@ impl Lowering<'_> {
             Some(_) => [self.value(keys)?, self.value(values)?],
             None => {
                 let held = [1, 2].map(|index| BufferRef::Slot(slots[index]));
-                list.push(self.write(keys, of_keys, None, held[0].clone(), 0)?);
-                list.push(self.write(values, of_values, None, held[1].clone(), 0)?);
+                let plain = [keys, values].map(HeadChain::plain);
+                let target = |layout, to| HeldTarget { layout, to, id: 0 };
+                let targets = [target(of_keys, held[0].clone()), target(of_values, held[1].clone())];
+                list.push(self.head_launch(None, [&plain[0], &plain[1]], targets, None)?);
                 held
             }
         };
         let heads = inner(self.graph, q)[0] as u32;
         let numbers = selected.map_or(0, |id| self.stride(id) as u32);
         let (place, value_size) = (self.parts.span(span), value_size as u32);
+        let (has_sinks, sinks) = self.optional(sinks)?;
         let words = vec![
             0,
             0,
@@ -56,18 +70,31 @@ impl Lowering<'_> {
             u32::from(softcap.is_some()),
             scale.to_bits(),
             softcap.unwrap_or(1.0).to_bits(),
+            has_sinks,
         ];
         let partial = BufferRef::Slot(slots[0]);
         let (_, selected) = self.optional(selected)?;
-        let binds = vec![BufferRef::Step, self.value(q)?, held_keys, held_values, selected, partial.clone()];
+        let binds = vec![
+            BufferRef::Step,
+            self.value(q)?,
+            held_keys,
+            held_values,
+            selected,
+            sinks.clone(),
+            partial.clone(),
+            self.value(y)?,
+        ];
         let (count, grid) = (Count::Rows, LaunchGrid::Beside { x: heads });
         let chunks = GpuLaunch { id: 0, kernel: GpuKernel::Attend(dtype), binds, words, count, grid };
-        let (has_sinks, sinks) = self.optional(sinks)?;
         let words = vec![0, 0, heads, value_size, place, has_sinks, 0];
         let binds = vec![BufferRef::Step, partial, sinks, self.value(y)?];
         let join = GpuLaunch::elements(GpuKernel::Join, binds, words, count, (heads * value_size) as usize);
         let room = partial_words(self.graph, q, value_size as usize, span);
-        let attend = AttendLaunch { chunks, join, span, heads, value_size, room };
+        let has_room = !is_latent && of_keys.size <= TILE_HEAD && of_values.words() <= TILE_WORDS;
+        let has_memory = self.weights.device.workgroup_bytes() >= TILE_BYTES;
+        let kernel = GpuKernel::AttendRows(dtype);
+        let tiles = (has_room && has_memory).then(|| GpuLaunch { kernel, ..chunks.clone() });
+        let attend = AttendLaunch { chunks, join, tiles, span, heads, value_size, room };
         list.push(Instruction::Attend(Box::new(attend)));
         Ok(list)
     }

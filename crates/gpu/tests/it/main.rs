@@ -3,5 +3,8 @@
 mod carried;
 mod conformance;
 mod formats;
+mod fusion;
+mod integers;
 mod opened;
 mod range_faults;
+mod wide_norms;

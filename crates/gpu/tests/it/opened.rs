@@ -16,9 +16,15 @@ pub fn adapter() -> Option<&'static str> {
     NAME.get_or_init(find).as_deref()
 }
 
-/// Opens the backend.
+/// Opens the backend with its defaults.
 pub fn open(name: &str) -> Box<dyn AnyBackend> {
+    open_with(name, &[])
+}
+
+/// Opens the backend with these options.
+pub fn open_with(name: &str, options: &[(&str, &str)]) -> Box<dyn AnyBackend> {
     let services: Arc<dyn Services> = Arc::new(NoServices);
     let choice = BackendChoice::parse(&[&INFO], &format!("gpu:{name}")).expect("the backend is in the list");
-    choice.open(&services).expect("the adapter was found")
+    let choice = options.iter().try_fold(choice, |choice, (option, value)| choice.with(option, value));
+    choice.expect("the backend has these options").open(&services).expect("the adapter was found")
 }

@@ -11,7 +11,7 @@ use girih_tensor::Error;
 pub use self::values::Values;
 pub use self::weights::{InterpreterWeights, WeightRows};
 use crate::backend::{Backend, Refusal, Step, WeightSource, step_count};
-use crate::description::{BackendDevice, BackendInfo};
+use crate::description::{BackendDevice, BackendInfo, DriverFiles};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::{MemoryPlan, PoolBytes};
 use crate::numerics::Numerics;
@@ -31,6 +31,7 @@ pub static INFO: BackendInfo = BackendInfo {
     devices: |_| Ok(vec![BackendDevice::only("this program")]),
     options: &[],
     exact: &[],
+    driver: DriverFiles::NONE,
     is_simulated: false,
     notes: &[],
     open: |_, _| Ok(Box::new(Interpreter)),

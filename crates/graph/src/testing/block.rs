@@ -71,30 +71,43 @@ impl Layers {
     }
 
     /// The heads of q, k or v.
-    fn heads(&mut self, name: &str, x: ValueId, heads: usize, is_rotated: bool) -> ValueId {
+    fn heads(&mut self, name: &str, x: ValueId, heads: usize) -> ValueId {
         let (width, size) = (self.width, self.width / HEADS[0]);
         let flat = self.linear(name, x, [heads * size, width]);
-        let heads = self.draft.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size]);
-        if !is_rotated {
-            return heads;
-        }
+        self.draft.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size])
+    }
+
+    /// Rotated heads of q or k, some of them normed.
+    fn rotated(&mut self, name: &str, x: ValueId, heads: usize, rotation: (ValueId, Option<f32>)) -> ValueId {
+        let (heads, size) = (self.heads(name, x, heads), self.width / HEADS[0]);
         let normed = if self.draft.random.once_in(3) {
             self.norm(&format!("{name}.norm"), heads, size)
         } else {
             heads
         };
-        let pairs = 1 + self.draft.random.below(size / 2);
-        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[pairs], DType::F32).0;
-        let factor = self.draft.random.of(&[None, Some(1.2)]);
+        let (frequencies, factor) = rotation;
         let op = Op::Rope { pairing: self.pairing, factor };
         self.draft.builder.same(&format!("{name}.rotated"), op, &[normed, frequencies])
     }
 
+    /// Frequencies, and the factor of a rotation.
+    fn rotation(&mut self, name: &str) -> (ValueId, Option<f32>) {
+        let size = self.width / HEADS[0];
+        let pairs = 1 + self.draft.random.below(size / 2);
+        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[pairs], DType::F32).0;
+        (frequencies, self.draft.random.of(&[None, Some(1.2)]))
+    }
+
     fn attend(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
         let (width, size) = (self.width, self.width / HEADS[0]);
-        let q = self.heads(&format!("{name}.q"), x, HEADS[0], true);
-        let k = self.heads(&format!("{name}.k"), x, HEADS[1], true);
-        let v = self.heads(&format!("{name}.v"), x, HEADS[1], false);
+        let rotation = self.rotation(&format!("{name}.rope"));
+        let q = self.rotated(&format!("{name}.q"), x, HEADS[0], rotation);
+        let own = self.draft.random.once_in(4).then(|| self.rotation(&format!("{name}.k")));
+        let k = self.rotated(&format!("{name}.k"), x, HEADS[1], own.unwrap_or(rotation));
+        let mut v = self.heads(&format!("{name}.v"), x, HEADS[1]);
+        if self.draft.random.once_in(3) {
+            v = self.draft.builder.same(&format!("{name}.v.normed"), Op::Norm { epsilon: 1e-5 }, &[v]);
+        }
         let (group, state) = (self.draft.builder.group(span), self.state);
         let [keys, values] = ["keys", "values"]
             .map(|part| self.draft.builder.state(&format!("{name}.{part}"), &[HEADS[1], size], state, group));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use girih_tensor::{Error, Result, View};
 
-use crate::backend::{Step, Unwatched, WeightSource};
+use crate::backend::{Step, Unwatched, Watch, WeightSource};
 use crate::graph::{Graph, Key};
 use crate::ops::Op;
 use crate::runner::Runner;
@@ -253,9 +253,22 @@ impl Case {
     /// # Errors
     /// When the runner refuses a step or fails.
     pub fn run(&self, runner: &mut dyn Runner, steps: &StepCuts) -> Result<Vec<f32>> {
+        self.run_watched(runner, steps, &mut Unwatched)
+    }
+
+    /// As [`Case::run`], with a watch.
+    ///
+    /// # Errors
+    /// When the runner refuses a step or fails.
+    pub fn run_watched(
+        &self,
+        runner: &mut dyn Runner,
+        steps: &StepCuts,
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<f32>> {
         let mut results = vec![Vec::new(); self.sequences.len()];
         for cuts in steps {
-            let rows = self.step(runner, cuts)?;
+            let rows = self.step(runner, cuts, watch)?;
             let mut rest = rows.as_slice();
             for (cut, count) in cuts.iter().zip(self.result_counts(runner, cuts)) {
                 let (own, others) = rest.split_at(count);
@@ -278,7 +291,7 @@ impl Case {
     }
 
     /// Runs one step and returns its result rows.
-    fn step(&self, runner: &mut dyn Runner, cuts: &[Cut]) -> Result<Vec<f32>> {
+    fn step(&self, runner: &mut dyn Runner, cuts: &[Cut], watch: &mut dyn Watch) -> Result<Vec<f32>> {
         let firsts: Vec<usize> = self
             .sequences
             .iter()
@@ -307,7 +320,7 @@ impl Case {
             let outputs = sequence.outputs_of(&cut.rows);
             sequences.push(Sequence { blocks, position, rows, outputs, spans });
         }
-        runner.step(Step { inputs: &inputs, sequences: &sequences, watch: &mut Unwatched })?;
+        runner.step(Step { inputs: &inputs, sequences: &sequences, watch })?;
         let count = step_count(&sequences, self.graph.key.output.extent());
         Ok(runner.output().rows(0..count)?.to_vec())
     }

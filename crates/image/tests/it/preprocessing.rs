@@ -1,8 +1,11 @@
 //! Resized pictures and rows of patches, compared with Pillow's and those of transformers.
 
+use std::borrow::Borrow;
+use std::cell::Cell;
+
 use girih_image::{
-    DecodeLimits, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize, ValueOrder,
-    resize, video_size,
+    DecodeLimits, Error, Picture, PictureCrops, PictureTiling, Preprocess, ResizeFilter, TargetSize,
+    ValueOrder, resize, video_size,
 };
 use serde_json::Value;
 
@@ -121,17 +124,52 @@ fn an_odd_last_frame_is_read_twice() {
     let [first, second] = [0, 7].map(|first: u8| {
         Picture::from_rgb(5, 4, (0..60).map(|at| first.wrapping_add(at * 4)).collect()).unwrap()
     });
-    let rows = |frames: &[&Picture]| preprocess.rows_of_frames(frames, 2).unwrap().values;
+    let found =
+        |frames: &[&Picture]| preprocess.rows_of_frames(frames.iter().copied().map(Ok::<_, Error>), 2);
+    let rows = |frames: &[&Picture]| found(frames).unwrap().values;
     let pair = rows(&[&first, &second]);
     assert_eq!(rows(&[&first, &first]), preprocess.rows(&first, 2).unwrap().values);
     assert_eq!(rows(&[&first, &second, &second]), [pair, rows(&[&second, &second])].concat());
     assert_ne!(rows(&[&first, &second]), rows(&[&second, &first]));
     let other = Picture::from_rgb(4, 5, vec![0; 60]).unwrap();
-    let refused = |frames: &[&Picture]| preprocess.rows_of_frames(frames, 2).unwrap_err().to_string();
+    let refused = |frames: &[&Picture]| found(frames).unwrap_err().to_string();
     assert!(
-        refused(&[&first, &other]).contains("5 x 4 pixels, but another has 4 x 5; give frames of one size")
+        refused(&[&first, &other])
+            .contains("frame 2 has 4 x 5 pixels, but the first one has 5 x 4; give frames of one size")
     );
     assert!(refused(&[]).contains("a video has no frames"));
+}
+
+/// A frame that counts how many of them there are.
+struct CountedFrame<'a>(Picture, &'a Cell<usize>);
+
+impl Borrow<Picture> for CountedFrame<'_> {
+    fn borrow(&self) -> &Picture {
+        &self.0
+    }
+}
+
+impl Drop for CountedFrame<'_> {
+    fn drop(&mut self) {
+        self.1.set(self.1.get() - 1);
+    }
+}
+
+/// The bug that this excludes: 768 frames of 50 million pixels each would be in memory together.
+#[test]
+fn one_frame_of_a_video_is_in_memory_at_once() {
+    let (preprocess, alive) = (Preprocess { frames: 2, ..gemma(28, 7) }, Cell::new(0));
+    let frame = |height: u32| {
+        assert_eq!(alive.replace(1), 0, "the frame before is dropped");
+        let picture = Picture::from_rgb(5, height, vec![9; 15 * height as usize])?;
+        Ok::<_, Error>(CountedFrame(picture, &alive))
+    };
+    let rows = preprocess.rows_of_frames([4; 7].into_iter().map(frame), 2);
+    assert_eq!(rows.unwrap().values.len(), 4 * 3 * 2 * 28 * 28);
+    let taken = Cell::new(0);
+    let heights = [4, 5, 4].into_iter().inspect(|_| taken.set(taken.get() + 1));
+    assert!(preprocess.rows_of_frames(heights.map(frame), 2).is_err());
+    assert_eq!(taken.get(), 2, "no frame behind one of another size is decoded");
 }
 
 /// Sizes of transformers' `smart_resize(height, width, 28, 56 * 56, 4096 * 14 * 14)`, for Qwen2-VL with girih's most patches.

@@ -9,9 +9,10 @@ use super::facts::NormFacts;
 use super::field::Field;
 use super::fill::Fill;
 use super::norm_kind::NormKind;
-use super::tower_facts::{ImageTokens, LinearBounds, MAX_PATCHES, PLACE_AXES, ProjectorFacts, TowerFacts};
+use super::tower_facts::{GroupTimes, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
 use super::tower_schema::{
     BoundsSchema, CellRule, ImagePromptSchema, MutualRule, PatchPositions, ProjectorSchema, TilesSchema,
+    VideoSchema,
 };
 use super::value::brief;
 
@@ -57,12 +58,6 @@ impl Fill<'_> {
         if schema.positions == PatchPositions::Interpolated {
             self.check_square("embed.positions")?;
         }
-        if schema.positions == PatchPositions::ByAxis && self.stored.rows("embed.positions")? != PLACE_AXES {
-            let rows = self.stored.rows("embed.positions")?;
-            return Err(Error::new(format!(
-                "'embed.positions' has {rows} slices; one for each of {PLACE_AXES} axes is needed"
-            )));
-        }
         let norm = || self.norm(&self.arch.norms, "tower.norm.weight", "tower.norm.bias");
         let projector = self.projector(&schema.projector, side)?;
         let cell = patch.saturating_mul(projector.cell);
@@ -88,14 +83,25 @@ impl Fill<'_> {
                 .transpose()?,
             most_rows: None,
             order: schema.values,
-            unit_values: schema.unit_values,
+            pixel_norm: schema.pixel_norm,
             positions: schema.positions,
+            frame_size: schema.video.sized,
+            group_times: self.group_times(&schema.video)?,
             bounds: schema.bounds.as_ref().map_or(Ok(BTreeMap::new()), |bounds| self.bounds(bounds))?,
             norm: schema.norm.then(norm).transpose()?,
             projector,
             taps: self.taps_of_layers()?,
             image_tokens: self.image_tokens(&schema.prompt)?,
         }))
+    }
+
+    /// The positions in time of the groups of frames of a video.
+    fn group_times(&self, schema: &VideoSchema) -> Result<GroupTimes> {
+        Ok(match &schema.positions_per_second {
+            Some(field) => GroupTimes::PerSecond(self.size("tower.video.positions_per_second", field)?),
+            None if schema.in_one => GroupTimes::Counted,
+            None => GroupTimes::Apart,
+        })
     }
 
     /// The cells of a side of a window, of cells with `cell` pixels a side: as many as are whole.
@@ -129,16 +135,27 @@ impl Fill<'_> {
 
     /// The bounds of linear parts, if the model has them.
     fn bounds(&self, schema: &BoundsSchema) -> Result<BTreeMap<String, LinearBounds>> {
-        if self.config.flag(&schema.are_there)? != Some(true) {
-            return Ok(BTreeMap::new());
-        }
         let names = (0..self.layers)
             .flat_map(|layer| schema.parts.iter().map(move |part| format!("layers.{layer}.{part}")));
+        let are_there = match self.config {
+            ModelConfig::Hf(_) => self.config.flag(&schema.are_there)? == Some(true),
+            // A projector file has them, or not.
+            ModelConfig::Gguf(_) => names.clone().any(|name| self.has_bounds(&name)),
+        };
+        if !are_there {
+            return Ok(BTreeMap::new());
+        }
         let bounds = |name: String| {
             let [input, output] = ["input", "output"].map(|side| self.bound(&format!("{name}.{side}")));
             Ok((name, LinearBounds { input: input?, output: output? }))
         };
         names.map(bounds).collect()
+    }
+
+    /// Whether the files have a bound of this linear part.
+    fn has_bounds(&self, name: &str) -> bool {
+        let bounds = ["input_min", "input_max", "output_min", "output_max"];
+        bounds.iter().any(|bound| self.stored.has(&format!("{name}.{bound}")))
     }
 
     /// The bounds of one side of a linear part; `None` if all numbers are within. An infinite one is the largest number.
@@ -207,9 +224,13 @@ impl Fill<'_> {
         let width = self.size("tower.projector.width", &schema.width)?;
         let own = self.size("sizes.width", &self.arch.sizes.width)?;
         let scale = schema.scaled.then(|| (own as f32).sqrt());
-        let standardized =
-            schema.standardized_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
-        let standardized = standardized == Some(true);
+        let standardized = match (self.config, &schema.standardized_if) {
+            (_, None) => false,
+            (ModelConfig::Hf(_), Some(field)) => self.config.flag(field)? == Some(true),
+            (ModelConfig::Gguf(_), Some(_)) => {
+                ["projector.shift", "projector.scale"].into_iter().any(|name| self.stored.has(name))
+            }
+        };
         Ok(ProjectorFacts { cells: schema.cells, cell, scale, standardized, norm, width })
     }
 

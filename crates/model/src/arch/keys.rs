@@ -25,6 +25,9 @@ const PARTS: [&str; 2] = ["text_config.", "vision_config."];
 /// The key of the name by which transformers chooses the code of a model's text part.
 pub(super) const TEXT_MODEL_TYPE: &str = "text_config.model_type";
 
+/// The keys of a projector file that may name its projector; llama.cpp writes the second one where a file may have sounds, too.
+pub const PROJECTOR_TYPES: [&str; 2] = ["clip.projector_type", "clip.vision.projector_type"];
+
 /// The list that holds for all architectures.
 const SHARED: &str = include_str!("../../../../archs/harmless.toml");
 
@@ -174,6 +177,9 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
                 // The others were compared with the key, so they count as read only if it exists.
                 let also = field.gguf_also.iter().filter(|_| metadata.value(key).is_some());
                 read.extend(also.cloned());
+            }
+            if !arch.matches.projector.is_empty() {
+                read.extend(PROJECTOR_TYPES.map(str::to_owned));
             }
             for prefix in scalings.filter_map(|scaling| scaling.gguf.as_ref()) {
                 read.extend(GGUF_SCALING.map(|key| format!("{prefix}.{key}")));

@@ -62,7 +62,7 @@ pub use facts::{
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;
-pub use keys::{SharedKeys, shared_keys};
+pub use keys::{PROJECTOR_TYPES, SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use layer_kinds::layer_kinds;
 pub use parameters::{ArchParameter, FactValue};
@@ -75,7 +75,9 @@ pub use ssm_facts::{SsmFacts, SsmNormFacts};
 pub use streams_facts::{ONE, STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
 pub(crate) use tower_facts::PLACE_AXES;
-pub use tower_facts::{ImageGrid, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts};
+pub use tower_facts::{
+    GroupTimes, ImageGrid, ImageTokens, LinearBounds, MAX_PATCHES, ProjectorFacts, TowerFacts,
+};
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

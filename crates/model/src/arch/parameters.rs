@@ -10,6 +10,7 @@ use super::schema::{
     Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LayersSchema,
     LimitSchema, MixerSchema, SpanSchema, SsmSchema,
 };
+use super::tower_facts::GroupTimes;
 use super::tower_schema::MutualRule;
 
 /// One parameter.
@@ -125,7 +126,9 @@ impl Arch {
             }),
         ];
         let of_model = of_model.into_iter().chain(of_layers(&self.layers));
-        for (name, field, of) in of_model.chain(self.of_results()).chain(self.of_tower()) {
+        for (name, field, of) in
+            of_model.chain(self.of_results()).chain(self.of_tower()).chain(self.of_image_prompts())
+        {
             add(&mut list, name, field, FactSource::Model(of), "");
         }
         for (kind, layer) in &self.layer {
@@ -152,10 +155,9 @@ impl Arch {
     }
 
     /// The parameters of an image tower, and of what a text model does with its rows.
-    fn of_tower(&self) -> [OfModel<'_>; 20] {
+    fn of_tower(&self) -> [OfModel<'_>; 13] {
         let tower = self.tower.as_ref();
         let projector = tower.map(|tower| &tower.projector);
-        let prompt = tower.map(|tower| &tower.prompt);
         [
             ("image_layers.count", self.image_layers.as_ref().map(|layers| &layers.count), |facts| {
                 Some(FactValue::Size(facts.image_layers))
@@ -203,6 +205,14 @@ impl Arch {
                 projector.and_then(|projector| projector.standardized_if.as_ref()),
                 |facts| Some(FactValue::Flag(facts.tower.as_ref()?.projector.standardized)),
             ),
+        ]
+    }
+
+    /// The parameters of the tokens that stand for images and videos, and of bounds.
+    fn of_image_prompts(&self) -> [OfModel<'_>; 8] {
+        let tower = self.tower.as_ref();
+        let prompt = tower.map(|tower| &tower.prompt);
+        [
             // The tokenizer of a GGUF has them.
             ("tower.prompt.begin", prompt.and_then(|prompt| prompt.begin.as_ref()), |_| None),
             ("tower.prompt.row", prompt.map(|prompt| &prompt.row), |_| None),
@@ -215,6 +225,14 @@ impl Arch {
                     MutualRule::If { of, is: _ } => Some(of),
                 }),
                 |_| None,
+            ),
+            (
+                "tower.video.positions_per_second",
+                tower.and_then(|tower| tower.video.positions_per_second.as_ref()),
+                |facts| match facts.tower.as_ref()?.group_times {
+                    GroupTimes::PerSecond(positions) => Some(FactValue::Size(positions)),
+                    GroupTimes::Apart | GroupTimes::Counted => None,
+                },
             ),
             ("tower.prompt.video", prompt.and_then(|prompt| prompt.video.as_ref()), |_| None),
             ("tower.prompt.end", prompt.and_then(|prompt| prompt.end.as_ref()), |_| None),

@@ -29,9 +29,9 @@ pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
 pub use super::tower_schema::{
-    AnySize, CellRule, CropTexts, CropsSchema, ImageLayers, ImagePromptSchema, ImageTexts, PatchOrder,
-    PatchPositions, PictureFilter, PixelsSchema, ProjectorSchema, TileTexts, TilesSchema, TowerSchema,
-    VideoTexts,
+    AnySize, CellRule, CropTexts, CropsSchema, FrameSize, ImageLayers, ImagePromptSchema, ImageTexts,
+    PatchOrder, PatchPositions, PictureFilter, PixelNorm, PixelsSchema, ProjectorSchema, TileTexts,
+    TilesSchema, TowerSchema, VideoSchema, VideoTexts,
 };
 pub use super::weight_schema::{
     EXPERT, ExpertsPart, LatentPart, OtherTensor, PlanesPart, QkvPart, Relayout, TensorPart, Unused, Weight,
@@ -76,8 +76,9 @@ pub struct Arch {
     pub streams: Option<StreamsSchema>,
     /// What the model reads and makes, if it is an image tower.
     pub tower: Option<TowerSchema>,
-    /// The name of the shipped description of the tower that makes rows of images for the model.
-    pub image_tower: Option<String>,
+    /// The name of the shipped description of the tower that makes rows of images for the model. If a GGUF may be that of models
+    /// with several towers, the projector file says which one; the first is that of a folder.
+    pub image_tower: Option<Names>,
     /// The number of first layers to whose outputs the tower's further rows are added.
     pub image_layers: Option<ImageLayers>,
     /// Keys of `config.json` or GGUF that exclude a model.
@@ -117,6 +118,9 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
+    /// Values of `clip.projector_type` or `clip.vision.projector_type` in projector files, if it is an image tower.
+    #[serde(default)]
+    pub projector: Vec<String>,
     /// Keys of GGUF that must be present and not 0. If one is not, the next architecture of the
     /// same name is tried.
     #[serde(default)]

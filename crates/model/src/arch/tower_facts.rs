@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::norm_facts::NormFacts;
 use super::tower_schema::{
-    AnySize, CellRule, CropsSchema, ImageTexts, PatchOrder, PatchPositions, PictureFilter, PixelsSchema,
+    AnySize, CellRule, CropsSchema, FrameSize, ImageTexts, PatchOrder, PatchPositions, PictureFilter,
+    PixelNorm, PixelsSchema,
 };
 
 /// The axes of a patch's place: its column and its line.
@@ -65,11 +66,17 @@ pub struct TowerFacts {
     /// The order of the values of a patch.
     #[serde(rename = "patch_order")]
     pub order: PatchOrder,
-    /// Whether they are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unit_values: bool,
+    /// What becomes of the values of a pixel, if the model's files do not say it.
+    #[serde(skip_serializing_if = "PixelNorm::is_usual")]
+    pub pixel_norm: PixelNorm,
     /// What patches know of their positions.
     pub positions: PatchPositions,
+    /// How the size of the frames of a video follows.
+    #[serde(skip)]
+    pub frame_size: FrameSize,
+    /// The positions in time of the groups of frames of a video.
+    #[serde(rename = "video_times", skip_serializing_if = "GroupTimes::are_apart")]
+    pub group_times: GroupTimes,
     /// The bounds of linear parts, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bounds: BTreeMap<String, LinearBounds>,
@@ -82,6 +89,25 @@ pub struct TowerFacts {
     pub taps: Vec<usize>,
     /// The tokens that stand for an image in a prompt.
     pub image_tokens: ImageTokens,
+}
+
+/// The positions in time of the groups of frames of a video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupTimes {
+    /// Each group has the positions of an image by itself.
+    Apart,
+    /// All groups start at one position, and that in time counts them.
+    Counted,
+    /// The same with this number of positions in a second.
+    PerSecond(usize),
+}
+
+impl GroupTimes {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn are_apart(&self) -> bool {
+        *self == GroupTimes::Apart
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

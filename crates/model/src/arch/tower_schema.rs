@@ -45,9 +45,11 @@ pub struct TowerSchema {
     /// The order of the values of a patch.
     #[serde(default)]
     pub values: PatchOrder,
-    /// Whether the values of a patch are from 0 to 1, if the model's files do not say it; else they are from −1 to 1.
+    /// What becomes of the values of a pixel, if the model's files do not say it.
     #[serde(default)]
-    pub unit_values: bool,
+    pub pixel_norm: PixelNorm,
+    /// What projector files say of it, if that is something else because the tower itself computes a part of it.
+    pub gguf_pixel_norm: Option<PixelNorm>,
     /// What patches know of their positions.
     #[serde(default)]
     pub positions: PatchPositions,
@@ -59,6 +61,9 @@ pub struct TowerSchema {
     /// Whether there is a norm after the layers.
     #[serde(default = "yes")]
     pub norm: bool,
+    /// How the frames of a video become images, if it is not by the defaults.
+    #[serde(default)]
+    pub video: VideoSchema,
     /// How cells become rows.
     pub projector: ProjectorSchema,
     /// The tokens that stand for an image in a prompt.
@@ -67,6 +72,31 @@ pub struct TowerSchema {
 
 fn yes() -> bool {
     true
+}
+
+/// How the frames of a video become images: successive ones form groups, and each group is read as an image.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VideoSchema {
+    /// How the size of frames follows.
+    #[serde(default)]
+    pub sized: FrameSize,
+    /// Whether all groups start at one position, and only that in time counts them; else each has the positions of an image.
+    #[serde(default)]
+    pub in_one: bool,
+    /// The positions in time of a second, if they do not count groups.
+    pub positions_per_second: Option<Field>,
+}
+
+/// How the size of the frames of a video follows from their pictures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameSize {
+    /// The settings bound the pixels of all frames together.
+    #[default]
+    Together,
+    /// They bound those of a frame, as those of an image.
+    Alone,
 }
 
 /// What a row of the table of learned positions stands for.
@@ -96,12 +126,44 @@ pub enum PatchOrder {
     ByPixel,
 }
 
+/// What becomes of the values of a pixel, which are from 0 to 1, before the tower reads them: a mean is subtracted, and the
+/// rest divided by a deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PixelNorm {
+    /// Values from −1 to 1 (transformers' `IMAGENET_STANDARD_MEAN` and `IMAGENET_STANDARD_STD`).
+    #[default]
+    Signed,
+    /// The same values.
+    Unit,
+    /// Those of CLIP (transformers' `OPENAI_CLIP_MEAN` and `OPENAI_CLIP_STD`).
+    Clip,
+}
+
+impl PixelNorm {
+    /// The mean and the deviation of each channel.
+    pub fn mean_and_std(self) -> [[f32; 3]; 2] {
+        match self {
+            PixelNorm::Signed => [[0.5; 3]; 2],
+            PixelNorm::Unit => [[0.0; 3], [1.0; 3]],
+            PixelNorm::Clip => {
+                [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]]
+            }
+        }
+    }
+
+    /// Whether it is the usual one.
+    pub fn is_usual(&self) -> bool {
+        *self == PixelNorm::default()
+    }
+}
+
 /// The bounds of linear parts of layers: numbers below and above become the bounds, before and behind the matrix. The
 /// weights of part `P` are `layers.{i}.P.input_min`, `input_max`, `output_min` and `output_max`, one number each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundsSchema {
-    /// Whether the model has them.
+    /// Whether the model has them. A GGUF does not state it: it has the weights, or not.
     #[serde(rename = "if")]
     pub are_there: Field,
     /// The parts that do, such as `mixer.q`.
@@ -176,7 +238,7 @@ pub struct ProjectorSchema {
     #[serde(default)]
     pub scaled: bool,
     /// Whether the mean of a cell is standardized before its norm: less `projector.shift`, times `projector.scale`, column by
-    /// column.
+    /// column. A GGUF does not state it: it has the weights, or not.
     pub standardized_if: Option<Field>,
     /// What the norm computes.
     #[serde(default)]
@@ -239,13 +301,21 @@ pub struct ImagePromptSchema {
 pub enum MutualRule {
     /// They do, or not, in all models.
     Always(bool),
-    /// They do if a parameter is this word.
+    /// They do if a parameter is this word. A GGUF does not state it: they do unless the text model has embeddings of layers, as
+    /// in Gemma 4 E2B and E4B (llama.cpp's `mtmd_decode_use_non_causal` tells these by their sizes).
     If {
         /// The parameter.
         of: Field,
         /// The word.
         is: String,
     },
+}
+
+impl MutualRule {
+    /// Whether it depends on the model.
+    pub fn is_conditional(&self) -> bool {
+        matches!(self, MutualRule::If { .. })
+    }
 }
 
 impl Default for MutualRule {
@@ -288,12 +358,16 @@ pub struct VideoTexts {
     /// What a chat template writes for a video.
     #[serde(rename = "template")]
     pub of_template: String,
-    /// What stands before the rows of a group of frames; `{seconds}` is the mean of the times of its first and its last frame.
+    /// What stands before the rows of a group of frames; `{seconds}` is the mean of the times of its first and its last frame,
+    /// and `{clock}` are its whole minutes and seconds, such as `01:05`.
     pub before: String,
     /// What stands for each row.
     pub row: String,
     /// What stands behind the rows of a group.
     pub after: String,
+    /// What stands between two groups.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub between: String,
 }
 
 /// The texts around a picture and its crops. Each of these images has the texts of an image.

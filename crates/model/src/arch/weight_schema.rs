@@ -246,7 +246,9 @@ impl Weight {
                 | Relayout::NegativeExp
                 | Relayout::Conv1d
                 | Relayout::Flat
-                | Relayout::FlatRows,
+                | Relayout::FlatRows
+                | Relayout::ByPixel
+                | Relayout::SwapOuter,
             ) => false,
         };
         let of_rows = match part {
@@ -296,6 +298,11 @@ pub enum Relayout {
     /// Makes a row of all values of each of the outermost slices, in their order, for convolutions that read each value
     /// once.
     FlatRows,
+    /// Like `FlatRows`, with the values of a patch in another order: stored channel after channel, they are read pixel after
+    /// pixel. A vector counts as one row.
+    ByPixel,
+    /// Exchanges the two outermost of three dimensions.
+    SwapOuter,
 }
 
 /// Tensors that girih does not use.

@@ -8,7 +8,9 @@ use girih_graph::Span;
 use girih_model::arch::schema::{
     DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, ListOf, StatedValue,
 };
-use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, GGUF_SCALING, Mixer, shared_keys};
+use girih_model::arch::{
+    self, Arch, ArchOptions, ArchParameter, GGUF_SCALING, Mixer, PROJECTOR_TYPES, shared_keys,
+};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -584,6 +586,9 @@ fn section(arch: &Arch) -> String {
     if arch.tower.is_some() {
         let gguf = arch.matches.gguf.join("', '");
         row(&mut table, "`general.architecture`", &format!("read: must be '{gguf}'"));
+        let types = arch.matches.projector.join("', '");
+        let keys = PROJECTOR_TYPES.map(|key| format!("`{key}`")).join(", ");
+        row(&mut table, &keys, &format!("read: one must be '{types}'"));
     } else {
         row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
         let types = arch.matches.hf_model_type.join("', '");

@@ -16,6 +16,7 @@ mod layers;
 mod light;
 mod new_mixers;
 mod parallel;
+mod projectors;
 mod shared_kv;
 mod towers;
 mod verified;

@@ -12,7 +12,19 @@ fn tower(model: &ModelFiles, projector: Option<&str>) -> TowerFiles {
 
 #[test]
 fn a_tower_is_the_same_in_every_container() {
-    for name in ["gemma3_vision", "idefics3", "qwen3_vl", "qwen3_vl_moe", "qwen3_5_vision"] {
+    for name in [
+        "gemma3_vision",
+        "idefics3",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5_vision",
+        "qwen2_vl",
+        "qwen2_5_vl_windows",
+        "gemma4_vision",
+        "gemma4_31b",
+        "gemma4_26b",
+        "gemma4_unified",
+    ] {
         let model = open(&committed(name));
         let (of_folder, mut of_file) = (tower(&model, None), tower(&model, Some(name)));
         // A projector file has no ids of tokens.

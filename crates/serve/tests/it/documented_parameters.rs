@@ -92,6 +92,7 @@ fn chat_value(name: &str) -> Option<(Value, Value)> {
             (json!(9), none)
         }
         "chat_template_kwargs" => (json!({"a": 1}), none),
+        "media_io_kwargs" => (json!({"video": {"fps": 2}}), none),
         _ => (shared_value(name)?, json!({})),
     })
 }

@@ -40,4 +40,5 @@ mod tls;
 mod tools;
 #[cfg(feature = "otlp")]
 mod traces;
+mod videos;
 mod waiting;

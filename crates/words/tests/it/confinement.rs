@@ -66,6 +66,7 @@ fn confines_itself() {
     let allowed = Confinement {
         read: vec![folder().join("read"), folder().join("missing")],
         write: vec![folder().join("write")],
+        devices: Vec::new(),
         run: vec![program.clone()],
         connect: None,
     };

@@ -11,6 +11,7 @@ const FENCE: &str = "\"\"\"";
 pub const HELP: &str = "\"\"\"            open a message of several lines; the next \"\"\" closes it
 /system TEXT   set the system message and start a new conversation; without TEXT, show it
 /image FILE    add an image to the next message; several are added in order
+/frames DIR N  add a video to the next message: a folder with its frames, N in a second; N may be left out
 /clear         start a new conversation
 /undo          remove the last message and its reply
 /regen         generate the last reply again, with another seed
@@ -25,9 +26,10 @@ pub const HELP: &str = "\"\"\"            open a message of several lines; the n
 /bye           leave (also /quit, /exit, Ctrl-D, or Ctrl-C twice on an empty line); Ctrl-C stops a reply";
 
 /// The names of the commands.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "/system",
     "/image",
+    "/frames",
     "/clear",
     "/undo",
     "/regen",
@@ -72,6 +74,7 @@ pub enum ChatCommand {
     Set(Option<String>),
     Show,
     Image(String),
+    Frames(String),
     Save(String),
     Load(String),
     Stats,
@@ -146,6 +149,10 @@ fn entry(line: &str) -> Result<Option<Entry>> {
         "/system" => ChatCommand::System((!rest.is_empty()).then(|| rest.to_owned())),
         "/set" => ChatCommand::Set((!rest.is_empty()).then(|| rest.to_owned())),
         "/image" => file(ChatCommand::Image)?,
+        "/frames" if rest.is_empty() => {
+            return Err(Error::call("/frames needs a folder and may have a rate: /frames DIR N"));
+        }
+        "/frames" => ChatCommand::Frames(rest.to_owned()),
         "/save" => file(ChatCommand::Save)?,
         "/load" => file(ChatCommand::Load)?,
         _ if !rest.is_empty() && NAMES.contains(&name) => {
@@ -205,6 +212,7 @@ mod tests {
         assert_eq!(command("/save  a b.json "), Ok(Some(save)));
         assert!(command("/clera").unwrap_err().contains("did you mean /clear?"));
         assert!(command("/load").unwrap_err().contains("/load FILE"));
+        assert!(command("/frames").unwrap_err().contains("/frames DIR N"));
         assert!(command("/clear all of it").unwrap_err().contains("takes no text"));
         assert_eq!(command("/?"), Ok(Some(Entry::Command(ChatCommand::Help))));
         let set = Entry::Command(ChatCommand::Set(Some("temp 0.8".to_owned())));

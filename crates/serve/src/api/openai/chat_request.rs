@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::asked_thinking::{AskedThinking, ReasoningBody, ThinkSwitch, ThinkingBody};
 use super::functions::{AskedTools, CallWireForm, FunctionChoice, NamedTools};
+use super::media_options::MediaOptions;
 use super::messages::{ChatMessage, continues_last, template_messages};
 use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
@@ -72,6 +73,8 @@ request_body! {
         /// Variables of the chat template: booleans, numbers and short strings.
         #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
+        /// How videos are read.
+        media_io_kwargs: Option<MediaOptions>,
     }
 }
 
@@ -122,7 +125,7 @@ impl ChatRequest {
             return Err(continued_call());
         }
         let conversation = Conversation {
-            messages: template_messages(&self.messages)?,
+            messages: template_messages(&self.messages, self.media_io_kwargs.as_ref())?,
             tools,
             variables: checked_variables(self.chat_template_kwargs.as_ref())?,
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),

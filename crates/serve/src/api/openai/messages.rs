@@ -4,11 +4,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::media_options::MediaOptions;
 use crate::api::calls_so_far::CallsSoFar;
 use crate::error::ApiError;
-use crate::images::{content, image_of_url, text_part};
+use crate::images::{content, image_of_url, text_part, video_part};
 use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
+use crate::videos::frames_of_url;
 
 /// The maximum number of messages.
 const MAX_MESSAGES: usize = 2048;
@@ -59,13 +61,13 @@ pub enum ChatRole {
     Function,
 }
 
-/// The text of a message, and its images.
+/// The text of a message, its images and videos.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a string or an array of parts")]
 pub enum MessageContent {
     /// The text.
     Text(String),
-    /// Parts; without images, they are joined by newlines.
+    /// Parts; without images and videos, they are joined by newlines.
     Parts(Vec<ContentPart>),
 }
 
@@ -73,13 +75,23 @@ pub enum MessageContent {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(remote = "Self")]
 pub struct ContentPart {
-    /// `text`, or `image_url` in a message of the user; other types are refused.
+    /// `text`, or `image_url` or `video_url` in a message of the user; other types are refused.
     #[serde(rename = "type")]
     pub kind: String,
     /// The text.
     pub text: Option<String>,
     /// The image.
     pub image_url: Option<ImageUrl>,
+    /// The video.
+    pub video_url: Option<VideoUrl>,
+}
+
+/// A video of a message.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct VideoUrl {
+    /// Its frames, as vLLM takes them: `data:video/jpeg;base64,FRAME,FRAME,…`.
+    pub url: String,
 }
 
 /// An image of a message.
@@ -134,11 +146,14 @@ pub struct CalledFunction {
     pub arguments: Option<String>,
 }
 
-/// The messages as chat templates read them: content is a text, arguments are an object.
+/// The messages as chat templates read them: content is a text, arguments are an object. `media` says how videos are read.
 ///
 /// # Errors
 /// When there are none or too many, or one has what its role cannot have.
-pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Value>, ApiError> {
+pub fn template_messages(
+    messages: &[ChatMessage],
+    media: Option<&MediaOptions>,
+) -> Result<Vec<Value>, ApiError> {
     let count = messages.len();
     if count == 0 || count > MAX_MESSAGES {
         let message = format!("there are {count} messages; there must be 1 to {MAX_MESSAGES}");
@@ -147,7 +162,7 @@ pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Value>, ApiErro
     let mut calls = CallsSoFar::default();
     let mut written = Vec::with_capacity(count);
     for (index, message) in messages.iter().enumerate() {
-        let mut template = message.template_message(index)?;
+        let mut template = message.template_message(index, media)?;
         calls.follow(&format!("messages[{index}]"), &mut template)?;
         written.push(template);
     }
@@ -196,7 +211,7 @@ impl ChatMessage {
         self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
     }
 
-    fn template_message(&self, index: usize) -> Result<Value, ApiError> {
+    fn template_message(&self, index: usize, media: Option<&MediaOptions>) -> Result<Value, ApiError> {
         let wrong = |field: &str, message: &str| {
             Err(ApiError::invalid(
                 format!("messages[{index}].{field}"),
@@ -225,7 +240,7 @@ impl ChatMessage {
             ChatRole::Tool | ChatRole::Function => "tool",
         };
         let content = match &self.content {
-            Some(content) => content.template_content(index, self.role)?,
+            Some(content) => content.template_content(index, self.role, media)?,
             None if self.role == ChatRole::Assistant => "".into(),
             None => {
                 return wrong("content", "content is missing; only messages of the assistant may have none");
@@ -256,38 +271,61 @@ impl ChatMessage {
 }
 
 impl MessageContent {
-    /// The content as chat templates read it: a text, or parts if there are images.
-    fn template_content(&self, index: usize, role: ChatRole) -> Result<Value, ApiError> {
+    /// The content as chat templates read it: a text, or parts if there are images or videos.
+    fn template_content(
+        &self,
+        index: usize,
+        role: ChatRole,
+        media: Option<&MediaOptions>,
+    ) -> Result<Value, ApiError> {
         let parts = match self {
             MessageContent::Text(text) => return Ok(text.as_str().into()),
             MessageContent::Parts(parts) => parts,
         };
-        let mut written = Vec::with_capacity(parts.len());
-        for (number, part) in parts.iter().enumerate() {
-            let param = format!("messages[{index}].content[{number}]");
-            match (part.kind.as_str(), &part.text, &part.image_url) {
-                ("text", Some(text), _) => written.push(text_part(text)),
-                ("text", None, _) => return Err(ApiError::invalid(&param, format!("{param} has no text"))),
-                ("image_url", _, Some(image)) if role == ChatRole::User => {
-                    written.push(image_of_url(&param, image.url())?);
-                }
-                ("image_url", _, image) => {
-                    let fault = if image.is_none() {
-                        "has no image_url"
-                    } else {
-                        "is not of the user, whose messages alone have images"
-                    };
-                    return Err(ApiError::invalid(&param, format!("{param} {fault}")));
-                }
-                (kind, _, _) => {
-                    let kind: String = kind.chars().take(50).collect();
-                    let message =
-                        format!("{param} has the type {kind:?}; only text and image_url are supported");
-                    return Err(ApiError::unsupported(param, message));
-                }
+        let part = |(number, part): (usize, &ContentPart)| {
+            part.template_part(&format!("messages[{index}].content[{number}]"), role, media)
+        };
+        Ok(content(parts.iter().enumerate().map(part).collect::<Result<_, _>>()?))
+    }
+}
+
+impl ContentPart {
+    /// The part as chat templates read it, which the parameter `param` holds.
+    fn template_part(
+        &self,
+        param: &str,
+        role: ChatRole,
+        media: Option<&MediaOptions>,
+    ) -> Result<Value, ApiError> {
+        let of_user = |name: &str| match role {
+            ChatRole::User => Ok(()),
+            _ => {
+                let message = format!("{param} is not of the user, whose messages alone have {name}s");
+                Err(ApiError::invalid(param, message))
+            }
+        };
+        match (self.kind.as_str(), &self.text, &self.image_url, &self.video_url) {
+            ("text", Some(text), ..) => Ok(text_part(text)),
+            ("image_url", _, Some(image), _) => {
+                of_user("image")?;
+                image_of_url(param, image.url())
+            }
+            ("video_url", _, _, Some(video)) => {
+                of_user("video")?;
+                let rate = MediaOptions::frames_per_second(media);
+                Ok(video_part(param, frames_of_url(param, &video.url)?, rate))
+            }
+            (kind @ ("text" | "image_url" | "video_url"), ..) => {
+                Err(ApiError::invalid(param, format!("{param} has no {kind}")))
+            }
+            (kind, ..) => {
+                let kind: String = kind.chars().take(50).collect();
+                let message = format!(
+                    "{param} has the type {kind:?}; only text, image_url and video_url are supported"
+                );
+                Err(ApiError::unsupported(param, message))
             }
         }
-        Ok(content(written))
     }
 }
 
@@ -319,4 +357,4 @@ impl CalledFunction {
     }
 }
 
-from_json_object!(ChatMessage, ContentPart, ImageUrlObject, MessageCall, CalledFunction);
+from_json_object!(ChatMessage, ContentPart, ImageUrlObject, VideoUrl, MessageCall, CalledFunction);

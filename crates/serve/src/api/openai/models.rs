@@ -44,7 +44,7 @@ pub struct ModelObject {
     architecture: ModelModalities,
 }
 
-/// What a model reads and writes: `text`, `image`.
+/// What a model reads and writes: `text`, `image`, `video`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ModelModalities {
     input_modalities: Vec<&'static str>,
@@ -54,6 +54,7 @@ pub struct ModelModalities {
 impl ModelModalities {
     fn of(served: &ListedModel) -> ModelModalities {
         let input_modalities = match served.reads_images() {
+            true if served.reads_videos() => vec!["text", "image", "video"],
             true => vec!["text", "image"],
             false => vec!["text"],
         };

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::media_options::MediaOptions;
 use super::messages::{ChatMessage, continues_last, template_messages};
 use super::template_variables::checked_variables;
 use super::tool_choice::ToolBody;
@@ -53,6 +54,8 @@ pub struct TokenizeRequest {
     /// Variables of the chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// How videos are read.
+    pub media_io_kwargs: Option<MediaOptions>,
     /// Whether the tokens are also given as texts. Default false.
     pub return_token_strs: Option<bool>,
 }
@@ -100,7 +103,9 @@ pub async fn tokenize(
     let body: TokenizeRequest = read_body(body, &[]).await?;
     let model = find_model(&state, body.model.as_deref()).await?;
     let session = ready_session(&state, &model).await?;
-    let messages = body.messages.as_deref().map(template_messages).transpose()?;
+    let media = body.media_io_kwargs.as_ref();
+    let messages = body.messages.as_deref();
+    let messages = messages.map(|messages| template_messages(messages, media)).transpose()?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
     let image_turn = match first_image_of_messages(&messages.unwrap_or_default()) {
         Some(_) => model.image_turn().await?,
@@ -127,7 +132,7 @@ impl TokenizeRequest {
             (None, Some(messages)) => {
                 let begins_reply = self.add_generation_prompt;
                 let mut conversation = Conversation {
-                    messages: template_messages(messages)?,
+                    messages: template_messages(messages, self.media_io_kwargs.as_ref())?,
                     continues_last: continues_last(messages, self.continue_final_message, begins_reply)?,
                     tools: self.tools.clone().filter(|tools| !tools.is_empty()),
                     add_generation_prompt: begins_reply.unwrap_or(true),
