@@ -20,8 +20,8 @@ pub static INFO: BackendInfo = BackendInfo {
     about: "a processor or a GPU of Intel, through OpenVINO",
     devices,
     options: OPTIONS,
-    // A reference keeps its options, as it needs the library that one of them names.
-    exact: &[],
+    exact: &[(PRODUCTS, ProductType::F32.name())],
+    driver: DRIVER,
     driver: DRIVER,
     is_simulated: false,
     notes: &[],
@@ -59,7 +59,7 @@ const OPTIONS: &[BackendOption] = &[
         name: PRODUCTS,
         placeholder: "TYPE",
         help: "Type of the numbers that matrices in block formats are multiplied with: f32, or int8 where OpenVINO has such \
-            products, which is faster for prompts [default: f32]",
+            products [default: f32]",
         values: AllowedValues::OneOf(|| ProductType::ALL.map(ProductType::name).to_vec()),
         repeats: false,
     },
