@@ -6,6 +6,8 @@ struct Seen { a: vec4<bool>, b: vec4<bool> }
 struct Bounds { a: vec4<u32>, b: vec4<u32> }
 // What an invocation has of two rows.
 struct Two { x: Numbers, y: Numbers }
+// What it has of eight rows.
+struct Rows { s01: Two, s23: Two, s45: Two, s67: Two }
 // How a chunk joins those before it: the factors of both, for rows that see it.
 struct Join { before: Eight, own: Eight, sees: Seen }
 
@@ -138,28 +140,41 @@ fn of_teams(local: u32, own: Two) -> Two {
         ((parts[lane].y + parts[lane + 64u].y) + parts[lane + 128u].y) + parts[lane + 192u].y);
 }
 
-// The weighted sums of a word of values of a chunk; a team gets those of its two rows.
+// The sums of eight rows with the value of the position at `at` of the chunk.
+fn with_position(sums: Rows, value: Numbers, at: u32) -> Rows {
+    let a = weights[2u * at];
+    let b = weights[2u * at + 1u];
+    return Rows(
+        Two(with_value(sums.s01.x, value, a.x), with_value(sums.s01.y, value, a.y)),
+        Two(with_value(sums.s23.x, value, a.z), with_value(sums.s23.y, value, a.w)),
+        Two(with_value(sums.s45.x, value, b.x), with_value(sums.s45.y, value, b.y)),
+        Two(with_value(sums.s67.x, value, b.z), with_value(sums.s67.y, value, b.w)));
+}
+
+// The weighted sums of a word of values of a chunk; a team gets those of its two rows. Four loads are under way at once.
 fn weighted(local: u32, word: u32, words: u32, kv_head: u32, block: u32, start: u32, begin: u32, end: u32) -> Two {
-    var s01 = Two();
-    var s23 = Two();
-    var s45 = Two();
-    var s67 = Two();
+    var sums = Rows();
     if word < words {
-        for (var k = begin; k < end; k += 1u) {
-            let v = value_at(block, kv_head, word, k % 64u);
-            let a = weights[2u * (k - start)];
-            let b = weights[2u * (k - start) + 1u];
-            s01 = Two(with_value(s01.x, v, a.x), with_value(s01.y, v, a.y));
-            s23 = Two(with_value(s23.x, v, a.z), with_value(s23.y, v, a.w));
-            s45 = Two(with_value(s45.x, v, b.x), with_value(s45.y, v, b.y));
-            s67 = Two(with_value(s67.x, v, b.z), with_value(s67.y, v, b.w));
+        var k = begin;
+        for (; k + 4u <= end; k += 4u) {
+            let v0 = value_at(block, kv_head, word, k % 64u);
+            let v1 = value_at(block, kv_head, word, (k + 1u) % 64u);
+            let v2 = value_at(block, kv_head, word, (k + 2u) % 64u);
+            let v3 = value_at(block, kv_head, word, (k + 3u) % 64u);
+            sums = with_position(sums, v0, k - start);
+            sums = with_position(sums, v1, k + 1u - start);
+            sums = with_position(sums, v2, k + 2u - start);
+            sums = with_position(sums, v3, k + 3u - start);
+        }
+        for (; k < end; k += 1u) {
+            sums = with_position(sums, value_at(block, kv_head, word, k % 64u), k - start);
         }
     }
     let team = local / 64u;
-    var result = of_teams(local, s01);
-    let second = of_teams(local, s23);
-    let third = of_teams(local, s45);
-    let fourth = of_teams(local, s67);
+    var result = of_teams(local, sums.s01);
+    let second = of_teams(local, sums.s23);
+    let third = of_teams(local, sums.s45);
+    let fourth = of_teams(local, sums.s67);
     if team == 1u { result = second; }
     if team == 2u { result = third; }
     if team == 3u { result = fourth; }

@@ -25,8 +25,7 @@ fn held_value(block: u32, kv_head: u32, word: u32, position: u32) -> u32 {
 
 // A weight of zero hides its value, which may be no number.
 fn with_value(sum: Numbers, value: Numbers, weight: f32) -> Numbers {
-    if weight == 0.0 { return sum; }
-    return fma(Numbers(weight), value, sum);
+    return select(fma(Numbers(weight), value, sum), sum, weight == 0.0);
 }
 
 // The scale is in the query. The bounds of a cap change no number, and keep a driver from joining its product with a
