@@ -22,7 +22,6 @@ pub static INFO: BackendInfo = BackendInfo {
     options: OPTIONS,
     exact: &[(PRODUCTS, ProductType::F32.name())],
     driver: DRIVER,
-    driver: DRIVER,
     is_simulated: false,
     notes: &[],
     open,
