@@ -47,7 +47,7 @@ impl Layers {
         let frequencies = self.weight(&format!("{name}.frequencies"), &[16]);
         let rope = Op::Rope { pairing: Pairing::Halves, factor: None };
         let q = self.heads(&format!("{name}.q"), normed, 2, has_norms);
-        let q = self.builder.same(&format!("{name}.q.rotated"), rope.clone(), &[q, frequencies]);
+        let q = self.builder.same(&format!("{name}.q.rotated"), rope, &[q, frequencies]);
         let k = self.heads(&format!("{name}.k"), normed, 1, has_norms);
         let k = self.builder.same(&format!("{name}.k.rotated"), rope, &[k, frequencies]);
         let v = self.heads(&format!("{name}.v"), normed, 1, false);
