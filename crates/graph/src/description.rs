@@ -284,8 +284,8 @@ impl BackendChoice {
         self
     }
 
-    /// Returns this choice with only its most exact options set, for use as a reference. A
-    /// backend that lists none keeps its options.
+    /// Returns this choice with only its most exact options set, and those that name its driver, for use as a
+    /// reference. A backend that lists none keeps its options.
     ///
     /// # Errors
     /// When [`BackendInfo::exact`] names options that the backend does not have.
@@ -293,7 +293,8 @@ impl BackendChoice {
         if self.info.exact.is_empty() {
             return Ok(self.clone());
         }
-        let settings = BackendSettings { options: Vec::new(), ..self.settings.clone() };
+        let mut settings = self.settings.clone();
+        settings.options.retain(|(name, _)| self.info.driver.options.contains(name));
         let plain = BackendChoice { info: self.info, settings };
         self.info.exact.iter().try_fold(plain, |choice, (option, value)| choice.with(option, value))
     }
@@ -611,6 +612,11 @@ mod tests {
         let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).reference().unwrap();
         assert_eq!(exact.settings().options, [("mode", "slow".to_owned())]);
         assert_eq!((exact.to_string().as_str(), exact.settings().threads), ("other:a", Some(3)));
+        static DRIVEN: BackendInfo =
+            BackendInfo { driver: DriverFiles { options: &["tag"], ..TWO_DEVICES.driver }, ..TWO_DEVICES };
+        let driven = set(BackendChoice::parse(&[&DRIVEN], "other:b").unwrap()).reference().unwrap();
+        let text = |text: &str| text.to_owned();
+        assert_eq!(driven.settings().options, [("tag", text("x")), ("mode", text("slow"))]);
         static SAME: BackendInfo = BackendInfo { exact: &[], ..TWO_DEVICES };
         let own = set(BackendChoice::parse(&[&SAME], "other:b").unwrap());
         assert_eq!(own.reference().unwrap().settings(), own.settings());

@@ -58,7 +58,7 @@ const OPTIONS: &[BackendOption] = &[
         name: PRODUCTS,
         placeholder: "TYPE",
         help: "Type of the numbers that matrices in block formats are multiplied with: f32, or int8 where OpenVINO has such \
-            products, which is faster for prompts [default: f32]",
+            products [default: f32]",
         values: AllowedValues::OneOf(|| ProductType::ALL.map(ProductType::name).to_vec()),
         repeats: false,
     },

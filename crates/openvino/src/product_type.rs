@@ -1,6 +1,6 @@
 //! The types in which matrices in block formats are multiplied, and how they round.
 
-use girih_graph::{Graph, Numerics, OperandKind, Rounding};
+use girih_graph::{Graph, Numerics, Rounding, ValueId, head_matmul, multiplied_weights};
 use girih_tensor::DType;
 
 use crate::planes::PlaneFormat;
@@ -38,24 +38,20 @@ impl ProductType {
     }
 
     /// How a program of a graph rounds. Which products the library has is its own choice, so each matrix in a block format
-    /// counts, and the head does if one does.
+    /// counts.
     pub fn numerics(self, graph: &Graph) -> Numerics {
-        if self == ProductType::F32 {
-            return Numerics::single();
+        let rounds = |weight: ValueId| {
+            self == ProductType::Int8 && PlaneFormat::of(graph.value(weight).dtype).is_some()
+        };
+        let weights = multiplied_weights(graph);
+        let integers = weights.clone().any(rounds).then_some(INT8);
+        let floats = (!weights.clone().all(rounds) || integers.is_none()).then_some(Rounding::NONE);
+        let head = head_matmul(graph).is_some_and(|node| node.inputs.iter().any(|id| rounds(*id)));
+        Numerics {
+            stores: DType::F32,
+            activations: integers.into_iter().chain(floats).collect(),
+            head: if head { INT8 } else { Rounding::NONE },
         }
-        let matrices = graph.nodes.iter().flat_map(|node| {
-            let operands = node.inputs.iter().zip(node.op.spec().operands);
-            let matrices =
-                operands.filter(|(_, kind)| matches!(kind, OperandKind::Matrix | OperandKind::Matrices));
-            matrices.map(|(id, _)| graph.value(*id).dtype)
-        });
-        let (blocks, floats): (Vec<DType>, Vec<DType>) =
-            matrices.partition(|dtype| PlaneFormat::of(*dtype).is_some());
-        if blocks.is_empty() {
-            return Numerics::single();
-        }
-        let exact = (!floats.is_empty()).then_some(Rounding::NONE);
-        Numerics { stores: DType::F32, activations: [INT8].into_iter().chain(exact).collect(), head: INT8 }
     }
 }
 
@@ -70,9 +66,9 @@ mod tests {
         let key = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Logits };
         let mut builder = Builder::new(key);
         let x = builder.input("x", &[64], DType::F32);
+        let rows = builder.gather("rows", x);
         let weight = builder.weight("weight", Shape::matrix(3, 64), dtype);
-        let y = builder.shaped("y", Op::Linear, &[x, weight], &[3]);
-        let y = builder.gather("rows", y);
+        let y = builder.shaped("y", Op::Linear, &[rows, weight], &[3]);
         builder.finish(y)
     }
 
