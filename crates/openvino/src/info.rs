@@ -17,7 +17,7 @@ use crate::product_type::ProductType;
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
     name: "openvino",
-    about: "a processor or a GPU of Intel, through OpenVINO",
+    about: "processors and GPUs of Intel",
     devices,
     options: OPTIONS,
     exact: &[(PRODUCTS, ProductType::F32.name())],
