@@ -196,8 +196,8 @@ impl ImagePatches {
     }
 
     /// A video. Its frames form groups, and the tower reads each group as one image with this grid. `values` has the patches
-    /// of the first group, then those of the next; `seconds` has the time of each group, of which the first two say how far
-    /// apart all groups are. All groups have equally many values.
+    /// of the first group, then those of the next; all groups have equally many values. `seconds` has the time of each group.
+    /// The distance between the first two times is that of all groups.
     ///
     /// ```
     /// use girih::{ImageGrid, ImagePatches};

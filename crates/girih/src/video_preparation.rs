@@ -155,7 +155,7 @@ impl Model {
     }
 }
 
-/// Checks the number of a video's frames, of which `group` are one patch, and their rate.
+/// Checks the number of a video's frames and their rate. A patch has `group` frames.
 fn check_frames(count: usize, group: usize, frames_per_second: f64) -> Result<()> {
     if !(frames_per_second.is_finite() && frames_per_second > 0.0) {
         return Err(refused(format!(

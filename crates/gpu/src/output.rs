@@ -18,7 +18,7 @@ pub(crate) struct DeviceRows {
     pub count: usize,
 }
 
-/// Where the results of the last step are. Steps of which the host asked for rows bring the rows of the next one, too.
+/// Where the results of the last step are. If the host asked for rows of a step, the next step copies its rows to the host at once.
 #[derive(Debug)]
 pub struct GpuOutput {
     rows: HostRows,

@@ -15,8 +15,8 @@ pub enum ActPrecision {
     Int8,
 }
 
-/// The bytes of a rounded group of columns: its codes, of which each takes up to two bytes; then its scale and the sums of the
-/// codes of both halves.
+/// The bytes of a rounded group of columns in two buffers: its codes, up to two bytes each; and its scale with the sums of the codes
+/// of both halves.
 pub(crate) const ROUNDED_BYTES: [u64; 2] = [64, 16];
 
 /// The rounding to bytes. Their scales are those of Q8_0, without its rounding of the scale.

@@ -9,10 +9,10 @@ use girih_tensor::{DType, Random, Shape, View};
 
 use crate::opened::{adapter, open};
 
-/// Three bands, of which the last is not whole.
+/// Three bands; the last one is not whole.
 const WEIGHT_ROWS: usize = 70;
 
-/// Two slices, of which the last is whole in formats with blocks of 256.
+/// Two slices; the last one is whole in formats with blocks of 256.
 const COLUMNS: usize = 512;
 
 /// Rows of few and of many; the last ones have two tiles.
