@@ -106,18 +106,16 @@ impl AnyBackend for HostExpertsBackend {
         let largest = build(max_key)?;
         let plan = self.plan(&largest, blocks);
         let refused = |clause| Error::new(format!("the model cannot keep experts on the host: {clause}"));
-        let ExpertsGraph { graph, nodes } = ExpertsGraph::of(&largest).map_err(refused)?;
+        let experts = ExpertsGraph::of(&largest).map_err(refused)?;
         let HostExpertsBackend { device, host } = *self;
         let device = device.load(source, max_key, blocks, &only(&largest))?;
-        let host = host.load(source, graph.key, &[], &only(&graph))?;
-        let widths: Vec<usize> = graph.inputs().map(|(_, input)| input.shape.stride()).collect();
-        let host = HostExperts { runner: host, nodes, widths, unread: Vec::new(), result: Vec::new() };
+        let host = HostExperts::load(host, source, experts)?;
         Ok(Box::new(HostExpertsRunner { device, host, plan }))
     }
 }
 
 /// The experts of a loaded model.
-struct HostExperts {
+pub(crate) struct HostExperts {
     runner: Box<dyn Runner>,
     nodes: Vec<ExpertsNode>,
     /// The width of each input.
@@ -129,7 +127,25 @@ struct HostExperts {
 }
 
 impl HostExperts {
-    fn run(&mut self, call: &ExpertsCall<'_>) -> Result<()> {
+    /// Loads the weights of experts.
+    ///
+    /// # Errors
+    /// When the backend refuses a node, or the source fails.
+    pub fn load(
+        host: Box<dyn AnyBackend>,
+        source: &dyn WeightSource,
+        ExpertsGraph { graph, nodes }: ExpertsGraph,
+    ) -> Result<HostExperts> {
+        let runner = host.load(source, graph.key, &[], &only(&graph))?;
+        let widths = graph.inputs().map(|(_, input)| input.shape.stride()).collect();
+        Ok(HostExperts { runner, nodes, widths, unread: Vec::new(), result: Vec::new() })
+    }
+
+    /// Computes one node. The rows of its result are kept until the next call.
+    ///
+    /// # Errors
+    /// When there is no such node, or the host fails.
+    pub fn run(&mut self, call: &ExpertsCall<'_>) -> Result<&[f32]> {
         let HostExperts { runner, nodes, widths, unread, result } = self;
         let ExpertsCall { name, rows, x, weights } = *call;
         let node = nodes
@@ -153,7 +169,8 @@ impl HostExperts {
         };
         result.clear();
         let mut watch = ResultWatch { name, result };
-        runner.step_node(Step { inputs: &inputs, sequences: &[sequence], watch: &mut watch }, name)
+        runner.step_node(Step { inputs: &inputs, sequences: &[sequence], watch: &mut watch }, name)?;
+        Ok(&self.result)
     }
 }
 
@@ -197,8 +214,7 @@ impl Watch for ExpertsWatch<'_> {
     }
 
     fn experts(&mut self, call: &ExpertsCall<'_>) -> Result<&[f32]> {
-        self.host.run(call)?;
-        Ok(&self.host.result)
+        self.host.run(call)
     }
 }
 

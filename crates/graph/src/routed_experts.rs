@@ -4,6 +4,7 @@
 use girih_tensor::DType;
 
 use crate::graph::{Builder, Graph, Key, Node, OutputKind};
+use crate::input::InputSpec;
 use crate::ops::Op;
 use crate::value::{Role, Value, ValueId};
 
@@ -48,6 +49,16 @@ pub fn without_weights(graph: &Graph) -> Graph {
     Graph { key: graph.key, groups: graph.groups.clone(), values, nodes }
 }
 
+/// The names and widths of the inputs that stand for the rows that experts read, and for their weights.
+fn row_inputs(graph: &Graph, node: &Node) -> [(String, usize); ROW_OPERANDS] {
+    let [width, count] = [0, 1].map(|index| graph.value(node.inputs[index]).shape.stride());
+    let used = match node.op {
+        Op::Experts { used, .. } => used,
+        _ => unreachable!("the node is experts"),
+    };
+    [(format!("rows.{width}"), width), (format!("{}{used}.{count}", InputSpec::CHOSEN), count)]
+}
+
 /// The routed experts of a graph as a graph of their own, whose nodes run one by one.
 #[derive(Clone, Debug)]
 pub struct ExpertsGraph {
@@ -75,37 +86,34 @@ impl ExpertsGraph {
     pub fn of(graph: &Graph) -> Result<ExpertsGraph, String> {
         let rows = graph.key.rows;
         let key = Key { rows, sequences: 1, context: rows, output_rows: 1, output: OutputKind::Hidden };
-        let (mut builder, mut widths, mut nodes) = (Builder::new(key), Vec::new(), Vec::new());
+        let (mut builder, mut inputs, mut nodes) = (Builder::new(key), Vec::new(), Vec::new());
         let mut sum: Option<(ValueId, usize)> = None;
         for (index, node) in graph.nodes.iter().filter(|node| is_routed(graph, node)).enumerate() {
-            let (result, reads) = (graph.value(node.output), &node.inputs[..ROW_OPERANDS]);
-            let mut operands = Vec::with_capacity(node.inputs.len());
-            let mut inputs = [0; ROW_OPERANDS];
-            for (place, id) in inputs.iter_mut().zip(reads) {
-                let width = graph.value(*id).shape.stride();
-                *place = widths.iter().position(|(known, _)| *known == width).unwrap_or_else(|| {
-                    let name = format!("rows.{width}");
-                    widths.push((width, builder.input(&name, &[width], DType::F32)));
-                    widths.len() - 1
-                });
-                operands.push(widths[*place].1);
-            }
+            let result = graph.value(node.output);
+            let own = row_inputs(graph, node).map(|(name, width)| {
+                inputs.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                    let input = builder.input(&name, &[width], DType::F32);
+                    inputs.push((name, input));
+                    inputs.len() - 1
+                })
+            });
+            let mut operands: Vec<ValueId> = own.iter().map(|input| inputs[*input].1).collect();
             for id in &node.inputs[ROW_OPERANDS..] {
                 let weight = graph.value(*id);
                 operands.push(builder.weight(&weight.name, weight.shape, weight.dtype));
             }
             let width = result.shape.stride();
-            let own = builder.shaped(&result.name, node.op, &operands, &[width]);
+            let term = builder.shaped(&result.name, node.op, &operands, &[width]);
             sum = Some(match sum {
-                None => (own, width),
+                None => (term, width),
                 Some((before, wide)) if wide == width => {
-                    (builder.same(&format!("sum.{index}"), Op::Add, &[before, own]), width)
+                    (builder.same(&format!("sum.{index}"), Op::Add, &[before, term]), width)
                 }
                 Some((_, wide)) => {
                     return Err(format!("the results of its experts are {wide} and {width} wide"));
                 }
             });
-            nodes.push(ExpertsNode { name: result.name.clone(), inputs });
+            nodes.push(ExpertsNode { name: result.name.clone(), inputs: own });
         }
         let (sum, _) = sum.ok_or("it has no routed experts")?;
         let output = builder.gather("sum", sum);

@@ -5,6 +5,7 @@ mod conformance;
 mod formats;
 mod fusion;
 mod integers;
+mod left_experts;
 mod opened;
 mod picks;
 mod range_faults;
