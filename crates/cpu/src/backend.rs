@@ -242,6 +242,18 @@ impl Backend for Cpu {
         output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {
-        program.run(&self.table, self.pool()?, weights, state, output, step)
+        program.run((&self.table, self.pool()?), weights, (state, output), step, None)
+    }
+
+    fn run_node(
+        &self,
+        program: &CpuProgram,
+        weights: &CpuWeights,
+        state: &mut CpuState,
+        output: &mut HostRows,
+        step: Step<'_>,
+        node: &str,
+    ) -> Result<(), Error> {
+        program.run((&self.table, self.pool()?), weights, (state, output), step, Some(node))
     }
 }

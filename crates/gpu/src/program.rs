@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
+use girih_graph::backend::{ExpertsCall, GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
+use girih_graph::routed_experts::has_no_weights;
+use girih_graph::{Extent, Graph, HostRows, Node, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{DType, Error, Result};
 use wgpu::{
     BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
@@ -19,7 +20,7 @@ use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::output::{DeviceRows, GpuOutput};
 use crate::picks::{PICK_BYTES, RowPick, pick_buffers, pick_launches};
 use crate::precision::ActPrecision;
-use crate::slots::Slots;
+use crate::slots::{Slots, value_bytes};
 use crate::state::{GpuState, HeldLayout};
 use crate::step_table::{TableParts, TableStep, chunks_seen, filled_tiles, group_of};
 use crate::temporary::temporary;
@@ -133,9 +134,13 @@ pub(crate) fn scratch_bytes(graph: &Graph, limit: u64, precision: ActPrecision) 
         .fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// The bytes of the results of the largest step, and of what comes before them.
+/// The bytes of the results of the largest step, and of what comes before them; or of what experts read that are left to the
+/// caller.
 pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
-    HostRows::plan(graph).saturating_add(HEAD_BYTES).saturating_add(pick_buffers(graph)[1])
+    let results = HostRows::plan(graph).saturating_add(HEAD_BYTES).saturating_add(pick_buffers(graph)[1]);
+    let left = graph.nodes.iter().filter(|node| has_no_weights(node));
+    let read = left.map(|node| node.inputs.iter().map(|id| value_bytes(graph, *id)).sum());
+    read.fold(results, u64::max)
 }
 
 impl List {
@@ -197,6 +202,7 @@ fn launches(instructions: &[Instruction]) -> usize {
         Instruction::Launch(_) => 1,
         Instruction::ByRows(variants) | Instruction::Above(_, variants) => variants.len(),
         Instruction::Attend(attend) => 2 + usize::from(attend.tiles.is_some()),
+        Instruction::LeftExperts => 0,
     };
     instructions.iter().map(of).sum()
 }
@@ -277,6 +283,7 @@ impl GpuProgram {
             sequences,
             ways: list.ways(watch),
             launched: 0,
+            staging: memory.staging.take(),
         };
         let mut encoder = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
@@ -284,6 +291,7 @@ impl GpuProgram {
             run.untimed(watch)?
         };
         run.picks(&mut encoder)?;
+        memory.staging = run.staging.take();
         let faults = self.results(list, encoder, counts, output, memory)?;
         if !faults.is_empty() {
             let found = range_faults(list, state, faults);
@@ -436,28 +444,33 @@ struct Run<'a> {
     ways: Vec<NodeWay>,
     /// The launches so far.
     launched: usize,
+    /// A buffer through which values come to the host.
+    staging: Option<Buffer>,
 }
 
 impl Run<'_> {
     /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
-    /// waits after each value that is watched.
+    /// waits after each value that is watched, and for experts that are left to the caller.
     fn untimed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
         let device = Arc::clone(&self.program.device);
         let mut encoder = device.encoder();
         let mut nodes = self.list.nodes.iter().peekable();
         while nodes.peek().is_some() {
             let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            let (first, mut wanted) = (self.launched, None);
+            let (first, mut read) = (self.launched, None);
             for node in nodes.by_ref() {
                 self.node(node, &mut pass)?;
-                wanted = Some(node).filter(|node| watch.wants(self.name(node)));
-                if wanted.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
+                read = Some(node).filter(|node| self.is_left(node) || watch.wants(self.name(node)));
+                if read.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
                     break;
                 }
             }
             drop(pass);
-            encoder = match wanted {
-                Some(node) => self.watched(node, encoder, watch)?,
+            encoder = match read {
+                Some(node) => {
+                    let encoder = self.experts(node, encoder, watch)?;
+                    if watch.wants(self.name(node)) { self.watched(node, encoder, watch)? } else { encoder }
+                }
                 None if nodes.peek().is_some() => {
                     device.begin(encoder);
                     device.encoder()
@@ -481,47 +494,101 @@ impl Run<'_> {
         self.list.name(node.node)
     }
 
+    /// Whether the caller computes a node.
+    fn is_left(&self, node: &NodeLaunches) -> bool {
+        has_no_weights(&self.list.graph.nodes[node.node])
+    }
+
     /// Submits, and hands the result of a node to the watch.
     fn watched(
-        &self,
+        &mut self,
         node: &NodeLaunches,
-        mut encoder: CommandEncoder,
+        encoder: CommandEncoder,
         watch: &mut dyn Watch,
     ) -> Result<CommandEncoder> {
-        let graph = &self.list.graph;
-        let id = graph.nodes[node.node].output;
-        let value = graph.value(id);
-        let Some(slot) = self.list.slots.value(id) else {
+        let id = self.list.graph.nodes[node.node].output;
+        if self.list.slots.value(id).is_none() {
             return Ok(encoder);
-        };
-        let rows = step_count(self.sequences, value.outermost);
-        let bytes = (rows * value.shape.stride()) as u64 * 4;
-        let device = &self.program.device;
-        let mut numbers: Vec<f32> = Vec::new();
-        if bytes > 0 {
-            let staging = device.staging(bytes)?;
-            encoder.copy_buffer_to_buffer(&self.program.slots[slot], 0, &staging, 0, bytes);
-            numbers = device.submit_and_read(encoder, &staging, bytes, |read| {
-                read[..bytes as usize]
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|bytes| f32::from_le_bytes(*bytes))
-                    .collect()
-            })?;
-            encoder = device.encoder();
         }
+        let value = self.list.graph.value(id);
+        let rows = step_count(self.sequences, value.outermost);
+        let ([numbers], encoder) = self.read([id], rows, encoder)?;
         watch.value(&value.name, &value.shape.with_outermost(rows), &numbers);
         Ok(encoder)
     }
 
+    /// If the caller computes a node, submits, hands it the operands, and brings the result to the device.
+    fn experts(
+        &mut self,
+        node: &NodeLaunches,
+        encoder: CommandEncoder,
+        watch: &mut dyn Watch,
+    ) -> Result<CommandEncoder> {
+        let graph = &self.list.graph;
+        let &Node { ref inputs, output, .. } = &graph.nodes[node.node];
+        let rows = step_count(self.sequences, graph.value(output).outermost);
+        let (&[x, weights], false) = (&inputs[..], rows == 0 || !self.is_left(node)) else {
+            return Ok(encoder);
+        };
+        let ([x, weights], encoder) = self.read([x, weights], rows, encoder)?;
+        let value = graph.value(output);
+        let call = ExpertsCall { name: &value.name, rows, x: &x, weights: &weights };
+        let result = watch.experts(&call)?;
+        let (have, need) = (result.len(), rows * value.shape.stride());
+        let slot = self.list.slots.value(output).filter(|_| have == need).ok_or_else(|| {
+            let name = &value.name;
+            Error::new(format!(
+                "the experts '{name}' have {have} numbers, not {need}; this is a bug in girih"
+            ))
+        })?;
+        self.program.device.write(&self.program.slots[slot], 0, &bytes_of(result));
+        Ok(encoder)
+    }
+
+    /// Submits, and reads rows of values of a step; what it returns beside them is the encoder of what follows.
+    fn read<const N: usize>(
+        &mut self,
+        ids: [ValueId; N],
+        rows: usize,
+        mut encoder: CommandEncoder,
+    ) -> Result<([Vec<f32>; N], CommandEncoder)> {
+        let GpuProgram { device, slots, .. } = self.program;
+        let bytes = ids.map(|id| (rows * self.list.graph.value(id).shape.stride()) as u64 * 4);
+        let all = bytes.iter().sum();
+        if all == 0 {
+            return Ok((ids.map(|_| Vec::new()), encoder));
+        }
+        let staging = match self.staging.take() {
+            Some(staging) if staging.size() >= all => staging,
+            _ => device.staging(all)?,
+        };
+        let mut at = 0;
+        for (id, bytes) in ids.into_iter().zip(bytes) {
+            let slot = self.list.slots.value(id).ok_or_else(|| {
+                let name = &self.list.graph.value(id).name;
+                Error::new(format!("'{name}' has no buffer; this is a bug in girih"))
+            })?;
+            encoder.copy_buffer_to_buffer(&slots[slot], 0, &staging, at, bytes);
+            at += bytes;
+        }
+        let numbers = device.submit_and_read(encoder, &staging, all, |mut read| {
+            bytes.map(|bytes| {
+                let (own, rest) = read.split_at(bytes as usize);
+                read = rest;
+                own.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            })
+        })?;
+        self.staging = Some(staging);
+        Ok((numbers, device.encoder()))
+    }
+
     /// Encodes a pass for each node, and reports their times.
     fn timed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
-        let device = &self.program.device;
+        let device = Arc::clone(&self.program.device);
         let nodes = &self.list.nodes;
         let timed = nodes.len().min(TIMED_NODES);
         let queries = device.queries(2 * timed as u32);
-        let mut encoder = device.encoder();
+        let (mut encoder, mut left) = (device.encoder(), Vec::new());
         for (index, node) in nodes.iter().enumerate() {
             let index = index as u32;
             let timestamp_writes = ((index as usize) < timed).then_some(ComputePassTimestampWrites {
@@ -532,6 +599,12 @@ impl Run<'_> {
             let mut pass =
                 encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
             self.node(node, &mut pass)?;
+            drop(pass);
+            if self.is_left(node) {
+                let begun = Instant::now();
+                encoder = self.experts(node, encoder, watch)?;
+                left.push((node.node, begun.elapsed()));
+            }
         }
         let bytes = 16 * timed as u64;
         let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
@@ -541,13 +614,23 @@ impl Run<'_> {
             read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
         })?;
         for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
-            if !self.of(node).is_empty() {
+            if let Some((_, time)) = left.iter().find(|(left, _)| *left == node.node) {
+                self.took_left(node, *time, watch);
+            } else if !self.of(node).is_empty() {
                 let units = times[1].saturating_sub(times[0]);
                 let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
                 self.took(node, time, watch);
             }
         }
         Ok(device.encoder())
+    }
+
+    /// Reports the time of experts that the caller computes, with that of what comes before them and of bringing rows.
+    fn took_left(&self, node: &NodeLaunches, time: Duration, watch: &mut dyn Watch) {
+        let of = &self.list.graph.nodes[node.node];
+        let rows = step_count(self.sequences, self.list.graph.value(of.output).outermost);
+        let (name, variant) = (self.name(node), &["host"][..]);
+        watch.took(&NodeTime { name, op: of.op.name(), variant, rows, bytes: 0, operations: 0, time });
     }
 
     /// Reports the time and the work of a node.
@@ -575,6 +658,7 @@ impl Run<'_> {
                 self.variant(variants).kernel.name()
             }
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
+            Instruction::LeftExperts => return,
         };
         let (name, variant) = (self.name(node), &[kernel][..]);
         let operations = 2 * multiply_adds;
@@ -627,6 +711,8 @@ impl Run<'_> {
                 }
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
                 Instruction::Attend(attend) => self.attend(attend, pass)?,
+                // The step waits behind it.
+                Instruction::LeftExperts => {}
             }
         }
         Ok(())

@@ -45,6 +45,14 @@ pub trait Runner: Send {
     /// # Errors
     /// When no program holds it, its parts contradict each other, or the device fails.
     fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
+    /// Runs one node of a step, by the name of its result; see [`Backend::run_node`].
+    ///
+    /// # Errors
+    /// As [`Runner::step`], and when the runner runs whole steps only.
+    fn step_node(&mut self, _: Step<'_>, node: &str) -> Result<(), Error> {
+        let name = self.backend();
+        Err(Error::new(format!("{name} does not run '{node}' by itself; this is a bug in girih")))
+    }
     /// The results of the last step.
     fn output(&mut self) -> &mut dyn Output;
     /// The state, for operations on its blocks.
@@ -62,6 +70,19 @@ pub struct Phases {
     pub state: Duration,
     /// Compiling the programs.
     pub compile: Duration,
+}
+
+impl Phases {
+    /// The phases of two loads together.
+    #[must_use]
+    pub fn plus(self, other: Phases) -> Phases {
+        Phases {
+            plan: self.plan + other.plan,
+            weights: self.weights + other.weights,
+            state: self.state + other.state,
+            compile: self.compile + other.compile,
+        }
+    }
 }
 
 /// A backend with its weights, its state and its programs.
@@ -291,6 +312,14 @@ fn check_spans(sequence: &Sequence<'_>, end: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// The smallest program that holds a step of this key.
+fn program<P>(programs: &BTreeMap<Key, P>, key: Key, largest: Key) -> Result<&P, Error> {
+    let program = programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
+    program.ok_or_else(|| {
+        Error::new(format!("a step of [{key}] is larger than the largest program, [{largest}]"))
+    })
+}
+
 impl<B: Backend> Runner for Loaded<B> {
     fn backend(&self) -> &'static str {
         self.backend.name()
@@ -329,14 +358,15 @@ impl<B: Backend> Runner for Loaded<B> {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let key = self.checked_key(&step)?;
-        let program = self.programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
-        let program = program.ok_or_else(|| {
-            Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.max_key))
-        })?;
+        let program = program(&self.programs, self.checked_key(&step)?, self.max_key)?;
         // Those of a step that failed.
         self.state.take_range_faults();
         self.backend.run(program, &self.weights, &mut self.state, &mut self.output, step)
+    }
+
+    fn step_node(&mut self, step: Step<'_>, node: &str) -> Result<(), Error> {
+        let program = program(&self.programs, self.checked_key(&step)?, self.max_key)?;
+        self.backend.run_node(program, &self.weights, &mut self.state, &mut self.output, step, node)
     }
 
     fn output(&mut self) -> &mut dyn Output {

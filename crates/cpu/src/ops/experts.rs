@@ -131,8 +131,8 @@ fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
     loop {
         let value = graph.value(weights);
         if value.role == Role::Input {
-            // A step with a row of several adapters is refused.
-            return value.name == InputSpec::ADAPTERS && max > 0;
+            // A step with a row that chooses more is refused.
+            return InputSpec::most_chosen(&value.name).is_some_and(|most| most <= max);
         }
         let node = graph.nodes.iter().find(|node| node.output == weights);
         match node.map(|node| (node.op, &node.inputs)) {
