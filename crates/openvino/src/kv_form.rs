@@ -28,8 +28,8 @@ impl KvForm {
     /// The properties that models of a graph are compiled with.
     pub fn properties(self, graph: &Graph) -> Vec<(String, String)> {
         let state = graph.values.iter().find(|value| matches!(value.role, Role::State(_)));
-        let precision = (self == KvForm::Hidden).then(|| state.map(|value| value.dtype.name())).flatten();
-        precision.map(|name| ("KV_CACHE_PRECISION".to_owned(), name.to_owned())).into_iter().collect()
+        let held = state.filter(|_| self == KvForm::Hidden).map(|value| held_type(value.dtype));
+        held.map(|dtype| ("KV_CACHE_PRECISION".to_owned(), dtype.name().to_owned())).into_iter().collect()
     }
 
     /// The form of a graph: the one that was chosen; else variables for one sequence, where they can be, as they are faster, and
@@ -44,6 +44,12 @@ impl KvForm {
             Some(KvForm::Hidden) | None => KvForm::Windows,
         }
     }
+}
+
+/// The type in which variables hold state of a type. With products in f32, the CPU device has no cache in bf16; it holds the
+/// rounded numbers in f32.
+pub(crate) fn held_type(dtype: DType) -> DType {
+    if dtype == DType::F16 { DType::F16 } else { DType::F32 }
 }
 
 /// The first group of state whose readers attend to all earlier positions.

@@ -194,12 +194,32 @@ impl ModelStep<'_> {
                 sequences: step.sequences,
                 call: &LaneCall { lanes: vec![lane], rows: sequence.rows },
             };
-            self.go_on(model, index, &sequence.history, inputs)?;
             let own = &step.sequences[lane];
+            let new = &ids[own.rows.indexes()];
+            self.continue_with(model, index, (&sequence.history, new), inputs)?;
             let held = model.requests.at(index);
-            self.hidden_call(&model.lowered, held, &ids[own.rows.indexes()], inputs)?;
             self.results(&model.lowered, &mut held.request, inputs, rows, watched)?;
-            self.state.tokens()?.write(own, &ids[own.rows.indexes()]);
+            self.state.tokens()?.write(own, new);
+        }
+        Ok(())
+    }
+
+    /// Runs the new rows of a sequence on a request. A masked slot is multiplied by 0, so one with NaN or an infinity would make
+    /// every result NaN: after NaN, what the request holds is made again without dead slots.
+    fn continue_with(
+        &mut self,
+        model: &mut GraphModel,
+        index: usize,
+        (history, new): (&[u32], &[u32]),
+        inputs: CallInputs<'_>,
+    ) -> Result<()> {
+        self.go_on(model, index, history, inputs)?;
+        let held = model.requests.at(index);
+        self.hidden_call(&model.lowered, held, new, inputs)?;
+        if held.slots.len() > held.slots.live() && has_nan(&model.lowered, &held.request)? {
+            model.requests.restart(index)?;
+            self.go_on(model, index, history, inputs)?;
+            self.hidden_call(&model.lowered, model.requests.at(index), new, inputs)?;
         }
         Ok(())
     }
@@ -247,11 +267,12 @@ impl ModelStep<'_> {
         tokens: &[u32],
         inputs: CallInputs<'_>,
     ) -> Result<()> {
-        let mut slots = std::mem::take(&mut held.slots);
-        slots.extend(tokens);
-        self.call(lowered, &mut held.request, inputs, Some(&slots))?;
-        held.slots = slots;
-        Ok(())
+        held.slots.extend(tokens);
+        let done = self.call(lowered, &mut held.request, inputs, Some(&held.slots));
+        if done.is_err() {
+            held.slots.take_back(0);
+        }
+        done
     }
 
     /// Reads the results of a call.
@@ -381,6 +402,13 @@ impl ModelStep<'_> {
             }
         })
     }
+}
+
+/// Whether the output of the last call has NaN.
+fn has_nan(lowered: &LoweredModel, request: &InferRequest) -> Result<bool> {
+    let output = lowered.results.iter().find(|named| named.meaning == ResultMeaning::Output);
+    let output = output.ok_or_else(|| Error::new("a model has no output; this is a bug in girih"))?;
+    request.read(&output.name, |numbers| numbers.iter().any(|number| number.is_nan()))
 }
 
 impl CallInputs<'_> {

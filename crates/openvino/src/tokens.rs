@@ -5,12 +5,23 @@
 //! position are kept as long as their sequence, so those of one such group have its tokens; other groups hold nothing.
 
 use girih_graph::backend::{BLOCK_POSITIONS, Block, Sequence, State};
-use girih_graph::{Graph, GroupId, RangeFault, Role, ValueId, out_of_range};
+use girih_graph::{AppliedOp, Graph, GroupId, Node, RangeFault, Role, ValueId, out_of_range};
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::kv_form::token_group;
+use crate::kv_form::{held_type, token_group};
 use crate::requests::Continued;
 use crate::slots::most_slots;
+
+/// Whether OpenVINO holds keys and values in the type that it is asked for: it does where a single attention, without a cap or sinks, is
+/// fused with them.
+fn is_fused(graph: &Graph, id: ValueId) -> bool {
+    let is_plain = |node: &Node| {
+        let op = graph.applied_op(node);
+        matches!(op, Some(AppliedOp::Attend { softcap: None, sinks: None, .. }))
+    };
+    let mut readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));
+    readers.next().is_some_and(is_plain) && readers.next().is_none()
+}
 
 /// The tokens of a block.
 type TokenBlock = [u32; BLOCK_POSITIONS];
@@ -27,8 +38,15 @@ pub(crate) struct TokenState {
 impl TokenState {
     /// The bytes of tokens, and of what the requests of all sequences hold: the device doubles its room when it is full.
     pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
-        let row = graph.values.iter().filter(|value| matches!(value.role, Role::State(_)));
-        let row: u64 = row.map(|value| (value.row_len() * value.dtype.block_bytes()) as u64).sum();
+        let state = graph.ids().filter(|(_, value)| matches!(value.role, Role::State(_)));
+        let size = |id| {
+            if is_fused(graph, id) {
+                held_type(graph.value(id).dtype).block_bytes()
+            } else {
+                size_of::<f32>()
+            }
+        };
+        let row: u64 = state.map(|(id, value)| (value.row_len() * size(id)) as u64).sum();
         let slots = most_slots(graph) as u64 * u64::from(graph.key.sequences);
         let tokens =
             blocks.iter().map(|count| u64::from(*count)).sum::<u64>() * size_of::<TokenBlock>() as u64;
