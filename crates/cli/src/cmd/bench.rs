@@ -279,6 +279,8 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: u32) -> Result<De
 
 /// The minimum work of a case.
 fn work(graph: &Graph, engine: &Engine, case: BenchCase) -> MinimalWork {
+    let densities = engine.runner().densities();
+    let graph = (graph, &densities[..]);
     match case.generated {
         0 => MinimalWork::of_prefill(graph, case.start(), case.prompt, engine.limits().chunk),
         tokens => MinimalWork::of_decode(graph, case.start(), tokens, case.parallel),
