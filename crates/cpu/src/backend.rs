@@ -226,7 +226,15 @@ impl Backend for Cpu {
 
     fn tuning(&self, weights: &CpuWeights) -> Option<String> {
         let PrefetchChoice { few, many } = weights.matrices().next()?.prefetch();
-        Some(format!("prefetch distance {} for one row per step, {} for several", few.name(), many.name()))
+        let [present, all] = weights.sparse_bytes();
+        let zeros = if all > 0 {
+            let (count, percent) = (weights.densities().len(), 100.0 * present as f64 / all as f64);
+            format!("; {count} weights without their blocks of zeros, {percent:.0} % of their bytes")
+        } else {
+            String::new()
+        };
+        let (few, many) = (few.name(), many.name());
+        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}"))
     }
 
     fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {

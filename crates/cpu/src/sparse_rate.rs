@@ -28,7 +28,7 @@ const DRAWN_BANDS: usize = 8;
 const CACHES: f64 = 2.0;
 
 /// The largest matrix with all its units.
-const MAX_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 29;
 
 /// The seed of weights, zeros and activations.
 const SEED: u64 = 41;

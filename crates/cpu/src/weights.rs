@@ -275,6 +275,12 @@ impl CpuWeights {
         (!matrices.is_empty()).then(|| [sum(PackedMatrix::size), sum(PackedMatrix::dense_size)])
     }
 
+    /// The bytes of all sparse weights: of the units that are present, and of all units.
+    pub(crate) fn sparse_bytes(&self) -> [u64; 2] {
+        let sparse = self.matrices().filter(|matrix| matrix.is_sparse());
+        sparse.fold([0, 0], |[present, all], matrix| [present + matrix.size(), all + matrix.dense_size()])
+    }
+
     /// The sparse weights, by name, with the share of their units that are present.
     pub(crate) fn densities(&self) -> Vec<(String, f64)> {
         let density = |(name, index): (&String, &usize)| {
