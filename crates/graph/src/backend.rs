@@ -192,6 +192,10 @@ pub trait Backend: Send + 'static {
     fn tuning(&self, _weights: &Self::Weights) -> Option<String> {
         None
     }
+    /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
+    fn densities(&self, _weights: &Self::Weights) -> Vec<(String, f64)> {
+        Vec::new()
+    }
     /// A sentence about the rounding that the machine's model decided by default, if it did; results depend on
     /// it.
     fn machine_default(&self, _: &Graph) -> Option<String> {

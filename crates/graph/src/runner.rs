@@ -39,6 +39,10 @@ pub trait Runner: Send {
     fn tuning(&self) -> Option<String> {
         None
     }
+    /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
+    fn densities(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
     /// Runs a step on the smallest program that holds it. Keys and values that the state cannot hold
     /// are no error of the step: [`State::take_range_faults`] returns those of this step.
     ///
@@ -355,6 +359,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn tuning(&self) -> Option<String> {
         self.backend.tuning(&self.weights)
+    }
+
+    fn densities(&self) -> Vec<(String, f64)> {
+        self.backend.densities(&self.weights)
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {

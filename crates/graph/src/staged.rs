@@ -237,6 +237,10 @@ impl Runner for StagedRunner {
         (!found.is_empty()).then(|| found.join("; "))
     }
 
+    fn densities(&self) -> Vec<(String, f64)> {
+        [self.stages.first.densities(), self.stages.last.densities()].concat()
+    }
+
     fn step(&mut self, step: Step<'_>) -> Result<()> {
         self.check_inputs(&step)?;
         let Step { inputs, sequences, watch } = step;

@@ -25,9 +25,9 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, bands};
 use crate::memory::Aligned;
+use crate::packed_matrix::PackedMatrix;
 use crate::pool::{Grid, ThreadPool};
 use crate::step::CpuStep;
-use crate::weights::PackedMatrix;
 
 /// The maximum number of bands of each expert in a piece of the result.
 const DOWN_PIECE_BANDS: usize = 16;
