@@ -333,7 +333,9 @@ fn template(model: &Model, text: &TextProcessor) -> Support {
 fn has_tokenizer(model: &ModelFiles) -> bool {
     let container = model.weights.container();
     match container.kind() {
-        ContainerKind::Safetensors => model.folder().join("tokenizer.json").symlink_metadata().is_ok(),
+        ContainerKind::Safetensors | ContainerKind::Iebin => {
+            model.folder().join("tokenizer.json").symlink_metadata().is_ok()
+        }
         ContainerKind::Gguf => container.metadata().iter().any(|(key, _)| key.starts_with("tokenizer.ggml.")),
     }
 }
