@@ -122,7 +122,7 @@ fn rate_json(rate: TokenRate) -> Value {
 }
 
 /// The percentiles of latencies in milliseconds; null without tokens after a first one.
-fn latency_json(latencies: &TokenLatencies) -> Value {
+pub fn latency_json(latencies: &TokenLatencies) -> Value {
     let Some(LatencySummary { p50, p95, p99, max, samples }) = latencies.summary() else {
         return Value::Null;
     };

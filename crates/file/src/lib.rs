@@ -15,6 +15,7 @@ mod gguf_writer;
 mod identity;
 pub mod iebin;
 mod iebin_matrix;
+mod iebin_writer;
 mod limits;
 mod lock;
 pub mod metadata;
@@ -35,6 +36,7 @@ mod writer;
 
 pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX, companions_version};
+pub use iebin_writer::{IebinScales, IebinStorage, IebinTensor};
 pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use girih_tensor::{Error, ErrorKind};
 
-use crate::backend::{BLOCK_POSITIONS, Backend, Refusal, Sequence, State, Step, WeightSource};
+use crate::backend::{BLOCK_POSITIONS, Backend, Refusal, Sequence, State, Step, WeightSource, WeightTouch};
 use crate::check::faults;
 use crate::constant::Span;
 use crate::graph::{Graph, Key, StateGroup};
@@ -37,6 +37,10 @@ pub trait Runner: Send {
     }
     /// What loading chose for this machine by measurement, for people; no result depends on it.
     fn tuning(&self) -> Option<String> {
+        None
+    }
+    /// Reads some bytes of the weights, and returns their exclusive or; `None` if they lie where they cannot be read.
+    fn touch(&self, _touch: WeightTouch) -> Option<u8> {
         None
     }
     /// Runs a step on the smallest program that holds it. Keys and values that the state cannot hold
@@ -326,6 +330,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn tuning(&self) -> Option<String> {
         self.backend.tuning(&self.weights)
+    }
+
+    fn touch(&self, touch: WeightTouch) -> Option<u8> {
+        self.backend.touch(&self.weights, touch)
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {

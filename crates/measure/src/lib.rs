@@ -24,6 +24,7 @@ mod rounding;
 mod row_sizes;
 mod running_error;
 mod speed;
+mod touch;
 mod tower_gate;
 
 pub use bound::{BoundUse, ErrorBound, GoldenPrecision};
@@ -43,4 +44,5 @@ pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile, profile_image};
 pub use progress::{MeasureProgress, ProgressWatcher};
 pub use speed::{BenchCase, BenchTimes, Spread, first_token, random_tokens, speed};
+pub use touch::{TouchPlan, TouchTimes, WeightToucher};
 pub use tower_gate::{IMAGE_ROWS, TowerBound, diagnose_image};
