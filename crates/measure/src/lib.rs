@@ -5,6 +5,7 @@
 
 mod activation_gain;
 mod bound;
+mod duplicates;
 mod encoder_gate;
 mod encoder_golden;
 mod gate;
@@ -28,6 +29,7 @@ mod touch;
 mod tower_gate;
 
 pub use bound::{BoundUse, ErrorBound, GoldenPrecision};
+pub use duplicates::{Duplicates, RepeatedParts, duplicates};
 pub use encoder_gate::{EncoderPromptVerdict, EncoderVerdict, diagnose_encoder, verify_encoder};
 pub use encoder_golden::{EncoderGolden, EncoderPrompt, PaddedText};
 pub use gate::{Divergence, FailedStep, PromptVerdict, Verdict, verify};

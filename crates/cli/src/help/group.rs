@@ -118,6 +118,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-range",
             "dry-breaker",
             "special",
+            "duplicates",
             "prompts-file",
             "rounds",
             "compat-ie",
