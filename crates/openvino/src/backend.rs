@@ -53,7 +53,7 @@ impl Backend for OpenVinoBackend {
 
     /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
     fn numerics(&self, graph: &Graph) -> Numerics {
-        self.products.numerics(graph)
+        self.device.numerics(self.products, graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
@@ -65,7 +65,7 @@ impl Backend for OpenVinoBackend {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        refuse::objections(graph)
+        refuse::objections(graph, self.device.shapes.are_fixed())
     }
 
     /// OpenVINO packs the weights of products for its kernels, so they are counted twice.
@@ -85,9 +85,11 @@ impl Backend for OpenVinoBackend {
         let layout = PlaneLayout::of(graph);
         let mut constants = Constants::behind(layout.bytes());
         // The models that the graph will need have all of their constants behind the weights.
-        lower(graph, &layout, &mut constants, &HashSet::new())?;
-        if let Some(sunk) = sink_gather(graph) {
-            lower(&sunk.graph, &layout, &mut constants, &HashSet::new())?;
+        let sunk = sink_gather(graph);
+        for shape in self.device.shapes.made(graph.key) {
+            for graph in [graph].into_iter().chain(sunk.as_ref().map(|sunk| &sunk.graph)) {
+                lower(graph, &layout, &mut constants, &HashSet::new(), shape)?;
+            }
         }
         OpenVinoWeights::load(&self.device, graph, layout, constants, source)
     }

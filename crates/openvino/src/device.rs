@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use girih_tensor::{Error, ErrorKind, Result};
+use girih_graph::{Graph, Numerics, Rounding};
+use girih_tensor::{DType, Error, ErrorKind, Result};
 
 use crate::ffi::{CompiledModel, ConstantBytes, OpenVinoCore};
+use crate::product_type::ProductType;
+use crate::step_shape::ModelShapes;
 
 /// An open device.
 #[derive(Debug)]
@@ -14,31 +17,77 @@ pub(crate) struct OpenVinoDevice {
     pub name: String,
     /// The name of the product.
     pub product: String,
+    /// The extents of the steps that its models are made for.
+    pub shapes: ModelShapes,
+    wrapper: Option<Wrapper>,
     properties: Vec<(String, String)>,
+}
+
+/// How a device is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceUse {
+    pub shapes: ModelShapes,
+    /// What NPUW, OpenVINO's wrapper of NPUs, runs models on; `None` without it.
+    pub wrapper: Option<Wrapper>,
+    /// Properties that models are compiled with, and their values.
+    pub properties: Vec<(String, String)>,
+}
+
+/// What OpenVINO's wrapper of NPUs runs models on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrapper {
+    /// An NPU.
+    Npu,
+    /// The processor, in the place of an NPU.
+    Processor,
+}
+
+impl Wrapper {
+    /// The device.
+    pub fn device(self) -> &'static str {
+        match self {
+            Wrapper::Npu => NPU,
+            Wrapper::Processor => "CPU",
+        }
+    }
+
+    /// The properties of models: repeated layers are compiled once (`NPUW_FOLD`), and models share weights by a bank of this
+    /// name. What layers hand on is not rounded to f16 where the device has f32 (`NPUW_F16IC`).
+    pub fn properties(self) -> Vec<(String, String)> {
+        let all = [
+            ("NPU_USE_NPUW", "YES"),
+            ("NPUW_DEVICES", self.device()),
+            ("NPUW_FOLD", "YES"),
+            ("NPUW_WEIGHTS_BANK", "girih"),
+        ];
+        let exact = (self == Wrapper::Processor).then_some(("NPUW_F16IC", "NO"));
+        all.into_iter().chain(exact).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
 }
 
 impl OpenVinoDevice {
     /// Opens a device.
     ///
     /// # Errors
-    /// When there is none of this name, or it is an NPU.
-    pub fn open(
-        core: OpenVinoCore,
-        name: &str,
-        properties: Vec<(String, String)>,
-    ) -> Result<Arc<OpenVinoDevice>> {
+    /// When there is none of this name.
+    pub fn open(core: OpenVinoCore, name: &str, used: DeviceUse) -> Result<Arc<OpenVinoDevice>> {
+        let DeviceUse { shapes, wrapper, properties } = used;
         let known = core.devices()?;
-        if !known.iter().any(|device| device == name) {
+        let is_processor = wrapper == Some(Wrapper::Processor);
+        if !is_processor && !known.iter().any(|device| device == name) {
             return Err(missing(&core, name, &known));
         }
-        if name.starts_with(NPU) {
-            let sentence = format!(
-                "openvino:{name} needs models of fixed shapes, which girih does not make: use openvino:CPU or openvino:GPU"
-            );
-            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        let product = if is_processor { wrapped_product(&core) } else { product(&core, name) };
+        let core = Arc::new(core);
+        Ok(Arc::new(OpenVinoDevice { core, name: name.to_owned(), product, shapes, wrapper, properties }))
+    }
+
+    /// How a program of a graph rounds: an NPU computes in f16.
+    pub fn numerics(&self, products: ProductType, graph: &Graph) -> Numerics {
+        if is_npu(&self.name) && self.wrapper != Some(Wrapper::Processor) {
+            return Numerics { stores: DType::F16, activations: Vec::new(), head: Rounding::NONE };
         }
-        let product = product(&core, name);
-        Ok(Arc::new(OpenVinoDevice { core: Arc::new(core), name: name.to_owned(), product, properties }))
+        products.numerics(graph)
     }
 
     /// The version of OpenVINO.
@@ -58,10 +107,23 @@ impl OpenVinoDevice {
 /// How the names of NPUs begin.
 const NPU: &str = "NPU";
 
+/// Whether a device is an NPU, which runs models of fixed extents only.
+pub(crate) fn is_npu(name: &str) -> bool {
+    name.starts_with(NPU)
+}
+
+/// The device that the wrapper runs on the processor, in the place of an NPU.
+pub(crate) const WRAPPED: &str = NPU;
+
+/// The name of the processor that the wrapper runs models on.
+pub(crate) fn wrapped_product(core: &OpenVinoCore) -> String {
+    format!("NPUW over {}", product(core, Wrapper::Processor.device()))
+}
+
 /// Why there is no device of this name, with OpenVINO's word.
 pub(crate) fn missing(core: &OpenVinoCore, name: &str, known: &[String]) -> Error {
     // The first has the name of the product in each plugin but that of NPUs, which needs the driver for the other.
-    let key = if name.starts_with(NPU) { "NPU_DRIVER_VERSION" } else { PRODUCT };
+    let key = if is_npu(name) { "NPU_DRIVER_VERSION" } else { PRODUCT };
     let why = core.property(name, key).err().map_or_else(String::new, |error| format!("; {error}"));
     let known = known.join(", ");
     let sentence = format!("OpenVINO has no device '{name}': install its driver, or use one of {known}{why}");

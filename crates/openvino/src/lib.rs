@@ -19,6 +19,7 @@ mod product_type;
 mod program;
 mod refuse;
 mod state;
+mod step_shape;
 mod weights;
 
 pub use backend::OpenVinoBackend;

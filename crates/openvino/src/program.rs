@@ -8,10 +8,11 @@ use girih_graph::backend::{Sequence, Step, Watch, step_count};
 use girih_graph::{Graph, HostRows, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{Error, Result};
 
-use crate::call::{CallInputs, calls, parts};
+use crate::call::{CallInputs, calls, parts, single_calls};
 use crate::ffi::{CompiledModel, ModelArgument, TensorData};
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
 use crate::state::{OpenVinoState, WindowCall, WindowShape};
+use crate::step_shape::{FixedStep, StepShape, smallest};
 use crate::weights::OpenVinoWeights;
 
 /// A compiled graph.
@@ -21,41 +22,86 @@ pub struct OpenVinoProgram {
     all_rows: Graph,
     /// Computes only the output rows of the values of some names, unless one of them is watched.
     sunk: Option<SunkGather>,
-    /// The model for steps without watched values.
-    model: RefCell<GraphModel>,
-    /// The model for the values that were watched last.
-    watched: RefCell<Option<(HashSet<ValueId>, GraphModel)>>,
+    /// The extents of the models that are made when the graph is compiled; none if one model is elastic.
+    ladder: Vec<FixedStep>,
+    /// The models for steps without watched values.
+    models: RefCell<ShapedModels>,
+    /// The models for the values that were watched last.
+    watched: RefCell<Option<ShapedModels>>,
+}
+
+/// Models of a graph for steps of several extents, which return the same values.
+#[derive(Debug)]
+struct ShapedModels {
+    watched: HashSet<ValueId>,
+    models: HashMap<StepShape, GraphModel>,
+}
+
+impl ShapedModels {
+    /// No models yet.
+    fn new(watched: HashSet<ValueId>) -> ShapedModels {
+        ShapedModels { watched, models: HashMap::new() }
+    }
+
+    /// The model for steps of these extents, which is compiled when it is first needed.
+    fn model(
+        &mut self,
+        graph: &Graph,
+        weights: &OpenVinoWeights,
+        shape: StepShape,
+    ) -> Result<&mut GraphModel> {
+        Ok(match self.models.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(GraphModel::new(graph, weights, &self.watched, shape)?),
+        })
+    }
 }
 
 /// A compiled model of one of the graphs.
 #[derive(Debug)]
 struct GraphModel {
+    shape: StepShape,
     lowered: LoweredModel,
     compiled: CompiledModel,
 }
 
 impl GraphModel {
-    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<GraphModel> {
+    fn new(
+        graph: &Graph,
+        weights: &OpenVinoWeights,
+        watched: &HashSet<ValueId>,
+        shape: StepShape,
+    ) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
-        let lowered = lower(graph, &weights.layout, &mut constants, watched)?;
+        let lowered = lower(graph, &weights.layout, &mut constants, watched, shape)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
         let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
-        Ok(GraphModel { lowered, compiled })
+        Ok(GraphModel { shape, lowered, compiled })
     }
 }
 
 impl OpenVinoProgram {
-    /// Compiles a graph.
+    /// Compiles a graph for steps of the extents that the device needs.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
     pub(crate) fn new(graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
-        let model = RefCell::new(GraphModel::new(smaller, weights, &HashSet::new())?);
-        Ok(OpenVinoProgram { all_rows: graph.clone(), sunk, model, watched: RefCell::default() })
+        let ladder = weights.device.shapes.ladder(graph.key);
+        let mut models = ShapedModels::new(HashSet::new());
+        for shape in weights.device.shapes.made(graph.key) {
+            models.model(smaller, weights, shape)?;
+        }
+        Ok(OpenVinoProgram {
+            all_rows: graph.clone(),
+            sunk,
+            ladder,
+            models: RefCell::new(models),
+            watched: RefCell::default(),
+        })
     }
 
     /// The graph of a step: one with fewer rows, unless a value whose rows it lacks is watched.
@@ -82,16 +128,13 @@ impl OpenVinoProgram {
         let wanted = graph.ids().filter(|(_, value)| is_made(value.role) && step.watch.wants(&value.name));
         let watched: HashSet<ValueId> = wanted.map(|(id, _)| id).collect();
         if watched.is_empty() && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows)) {
-            return ModelStep { graph, weights, state }.run(&mut self.model.borrow_mut(), output, step);
+            let running = ModelStep { graph, weights, state, ladder: &self.ladder };
+            return running.run(&mut self.models.borrow_mut(), output, step);
         }
         let mut kept = self.watched.borrow_mut();
-        if kept.as_ref().is_none_or(|(known, _)| *known != watched) {
-            *kept = None;
-            let model = GraphModel::new(graph, weights, &watched)?;
-            *kept = Some((watched, model));
-        }
-        let (_, model) = kept.as_mut().expect("it was just made");
-        ModelStep { graph, weights, state }.run(model, output, step)
+        let known = kept.take_if(|known| known.watched == watched);
+        let models = kept.insert(known.unwrap_or_else(|| ShapedModels::new(watched)));
+        ModelStep { graph, weights, state, ladder: &self.ladder }.run(models, output, step)
     }
 }
 
@@ -100,6 +143,7 @@ struct ModelStep<'a> {
     graph: &'a Graph,
     weights: &'a OpenVinoWeights,
     state: &'a mut OpenVinoState,
+    ladder: &'a [FixedStep],
 }
 
 /// What a call brings for one parameter.
@@ -109,14 +153,35 @@ enum Brought {
     Window(ValueId, WindowShape),
 }
 
+impl Brought {
+    /// Fills up what a model of fixed extents takes with zeros. It has one sequence, so rows are the outermost extent of more
+    /// than one.
+    fn fill_up(&mut self, extents: &[Option<usize>]) {
+        let Some(fixed) = extents.iter().copied().collect::<Option<Vec<usize>>>() else { return };
+        let count = fixed.iter().product();
+        match self {
+            Brought::Numbers(numbers, shape) => {
+                numbers.resize(count, 0.0);
+                *shape = fixed;
+            }
+            Brought::Ids(ids, shape) => {
+                ids.resize(count, 0);
+                *shape = fixed;
+            }
+            Brought::Window(..) => {}
+        }
+    }
+}
+
 impl ModelStep<'_> {
-    fn run(mut self, model: &mut GraphModel, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+    fn run(mut self, models: &mut ShapedModels, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
         let mut watched: BTreeMap<ValueId, Vec<f32>> = BTreeMap::new();
         let sequences = parts(self.graph, step.sequences);
-        for call in calls(&sequences) {
+        let calls = if self.ladder.is_empty() { calls(&sequences) } else { single_calls(&sequences) };
+        for call in calls {
             let inputs = CallInputs {
                 graph: self.graph,
                 weights: self.weights,
@@ -124,6 +189,7 @@ impl ModelStep<'_> {
                 sequences: &sequences,
                 call: &call,
             };
+            let model = models.model(self.graph, self.weights, self.shape(inputs)?)?;
             self.call(model, inputs)?;
             for named in &model.lowered.results {
                 match named.meaning {
@@ -157,14 +223,28 @@ impl ModelStep<'_> {
         Ok(())
     }
 
+    /// The extents of the model that runs a call.
+    fn shape(&self, inputs: CallInputs<'_>) -> Result<StepShape> {
+        if self.ladder.is_empty() {
+            return Ok(StepShape::Any);
+        }
+        let context = inputs.lanes().map(|lane| lane.position as usize).max().unwrap_or(0);
+        let call = FixedStep { rows: inputs.call.rows, context, outputs: inputs.taken().1 };
+        smallest(self.ladder, call).map(StepShape::Fixed).ok_or_else(|| {
+            Error::new(format!("no model of fixed extents holds the call {call:?}; this is a bug in girih"))
+        })
+    }
+
     /// Runs the model for the sequences of a call.
     fn call(&mut self, model: &mut GraphModel, inputs: CallInputs<'_>) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let window = WindowCall { graph: self.graph, lanes: &lanes };
+        let window = WindowCall { graph: self.graph, lanes: &lanes, shape: model.shape };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
         let mut brought = Vec::with_capacity(model.lowered.parameters.len());
         for parameter in &model.lowered.parameters {
-            brought.push(self.bring(parameter.source, &model.lowered, inputs, window, &mut tables)?);
+            let mut own = self.bring(parameter.source, &model.lowered, inputs, window, &mut tables)?;
+            own.fill_up(&parameter.extents);
+            brought.push(own);
         }
         let mut arguments = Vec::with_capacity(brought.len());
         for (parameter, brought) in model.lowered.parameters.iter().zip(&brought) {
@@ -244,7 +324,7 @@ impl ModelStep<'_> {
         store: impl FnOnce(&mut OpenVinoState, WindowCall<'_>, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let call = WindowCall { graph: self.graph, lanes: &lanes };
+        let call = WindowCall { graph: self.graph, lanes: &lanes, shape: model.shape };
         model.compiled.read(name, |rows| store(self.state, call, rows))?
     }
 }

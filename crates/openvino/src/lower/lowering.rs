@@ -6,6 +6,7 @@ use girih_graph::{Extent, Graph, GroupId, Pairing, Role, Span, Temperature, Valu
 use girih_tensor::{DType, Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
+use crate::step_shape::{Axis, StepShape};
 use crate::weights::PlaneLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
@@ -44,6 +45,8 @@ pub(crate) enum ParameterSource {
 pub(crate) struct ModelParameter {
     pub name: String,
     pub source: ParameterSource,
+    /// Its extents; `None` for one that varies.
+    pub extents: Vec<Option<usize>>,
 }
 
 /// What a result of the model is.
@@ -115,6 +118,8 @@ pub(super) struct Forms {
 pub(super) struct GraphLowering<'a> {
     pub(super) graph: &'a Graph,
     pub(super) layout: &'a PlaneLayout,
+    /// The steps that the model is made for.
+    pub(super) shape: StepShape,
     pub(super) model: ModelWriter<'a>,
     pub(super) values: Vec<Forms>,
     /// The new rows of state values, `[n, heads, r, size]`.
@@ -131,10 +136,12 @@ impl<'a> GraphLowering<'a> {
         graph: &'a Graph,
         layout: &'a PlaneLayout,
         constants: &'a mut Constants,
+        shape: StepShape,
     ) -> GraphLowering<'a> {
         GraphLowering {
             graph,
             layout,
+            shape,
             model: ModelWriter::new(constants),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
@@ -192,19 +199,20 @@ impl GraphLowering<'_> {
         self.results.push(ModelResult { name, meaning });
     }
 
-    /// The parameter of this source; the first call adds it. `None` is an extent that varies.
+    /// The parameter of this source; the first call adds it.
     pub(super) fn parameter(
         &mut self,
         source: ParameterSource,
         precision: Precision,
-        shape: &[Option<usize>],
+        shape: &[Axis],
     ) -> Port {
         if let Some((_, port)) = self.parameters.iter().find(|(known, _)| known.source == source) {
             return *port;
         }
         let name = format!("i{}", self.parameters.len());
-        let port = self.model.parameter(&name, precision, shape);
-        self.parameters.push((ModelParameter { name, source }, port));
+        let shape: Vec<Option<usize>> = shape.iter().map(|axis| self.shape.extent(*axis)).collect();
+        let port = self.model.parameter(&name, precision, &shape);
+        self.parameters.push((ModelParameter { name, source, extents: shape }, port));
         port
     }
 
@@ -247,8 +255,8 @@ impl GraphLowering<'_> {
             )));
         }
         let precision = if value.dtype == DType::I32 { Precision::I32 } else { Precision::F32 };
-        let shape: Vec<Option<usize>> =
-            [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
+        let shape: Vec<Axis> =
+            [Axis::Lanes, Axis::Rows].into_iter().chain(self.inner(id).into_iter().map(Axis::Of)).collect();
         Ok(self.parameter(ParameterSource::Input(id), precision, &shape))
     }
 

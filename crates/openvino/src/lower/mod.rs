@@ -25,6 +25,7 @@ pub(crate) use self::lowering::{
     HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
 };
 use crate::ir::Constants;
+use crate::step_shape::StepShape;
 use crate::weights::PlaneLayout;
 
 /// Translates a graph without faults whose nodes the backend does not refuse. Values of `watched` become results.
@@ -36,8 +37,9 @@ pub(crate) fn lower(
     layout: &PlaneLayout,
     constants: &mut Constants,
     watched: &HashSet<ValueId>,
+    shape: StepShape,
 ) -> Result<LoweredModel> {
-    let mut lowering = GraphLowering::new(graph, layout, constants);
+    let mut lowering = GraphLowering::new(graph, layout, constants, shape);
     for node in &graph.nodes {
         lowering.node(node)?;
     }
