@@ -5,6 +5,7 @@ use std::sync::Arc;
 use girih_graph::{Graph, Numerics, Rounding};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 
+use crate::blobs::{BlobKey, BlobStore};
 use crate::ffi::{CompiledModel, ConstantBytes, OpenVinoCore};
 use crate::product_type::ProductType;
 use crate::step_shape::ModelShapes;
@@ -21,16 +22,19 @@ pub(crate) struct OpenVinoDevice {
     pub shapes: ModelShapes,
     wrapper: Option<Wrapper>,
     properties: Vec<(String, String)>,
+    blobs: Option<BlobStore>,
 }
 
 /// How a device is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct DeviceUse {
     pub shapes: ModelShapes,
     /// What NPUW, OpenVINO's wrapper of NPUs, runs models on; `None` without it.
     pub wrapper: Option<Wrapper>,
     /// Properties that models are compiled with, and their values.
     pub properties: Vec<(String, String)>,
+    /// The compiled models of earlier runs, if they are kept.
+    pub blobs: Option<BlobStore>,
 }
 
 /// What OpenVINO's wrapper of NPUs runs models on.
@@ -71,15 +75,23 @@ impl OpenVinoDevice {
     /// # Errors
     /// When there is none of this name.
     pub fn open(core: OpenVinoCore, name: &str, used: DeviceUse) -> Result<Arc<OpenVinoDevice>> {
-        let DeviceUse { shapes, wrapper, properties } = used;
+        let DeviceUse { shapes, wrapper, properties, blobs } = used;
         let known = core.devices()?;
         let is_processor = wrapper == Some(Wrapper::Processor);
         if !is_processor && !known.iter().any(|device| device == name) {
             return Err(missing(&core, name, &known));
         }
         let product = if is_processor { wrapped_product(&core) } else { product(&core, name) };
-        let core = Arc::new(core);
-        Ok(Arc::new(OpenVinoDevice { core, name: name.to_owned(), product, shapes, wrapper, properties }))
+        if blobs.is_some() {
+            // The C API imports without properties, and a processor with bf16 computes in bf16 unless it is told.
+            let imported = match wrapper {
+                Some(wrapper) => wrapper.device(),
+                None => name,
+            };
+            core.set(imported, &kept_properties(&properties))?;
+        }
+        let (core, name) = (Arc::new(core), name.to_owned());
+        Ok(Arc::new(OpenVinoDevice { core, name, product, shapes, wrapper, properties, blobs }))
     }
 
     /// How a program of a graph rounds: an NPU computes in f16.
@@ -95,13 +107,59 @@ impl OpenVinoDevice {
         self.core.version()
     }
 
-    /// Compiles a model.
+    /// Compiles a model, or imports what an earlier run compiled if weights with the same identity are known.
+    /// A model that is timed tells the times of its layers.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
-    pub fn compile(&self, model: &str, weights: &Arc<ConstantBytes>) -> Result<CompiledModel> {
-        self.core.compile(model, weights, &self.name, &self.properties)
+    pub fn compile(
+        &self,
+        model: &str,
+        weights: &Arc<ConstantBytes>,
+        identity: Option<[u8; 32]>,
+        is_timed: bool,
+    ) -> Result<CompiledModel> {
+        if is_timed {
+            let counted = [("PERF_COUNT".to_owned(), "YES".to_owned())];
+            let properties = [&self.properties[..], &counted].concat();
+            return self.core.compile(model, weights, &self.name, &properties);
+        }
+        let compile = || self.core.compile(model, weights, &self.name, &self.properties);
+        let (Some(blobs), Some(identity)) = (&self.blobs, identity) else { return compile() };
+        let key = self.key(model, &identity);
+        if let Some(blob) = blobs.find(key) {
+            match self.core.import(&blob, &self.name) {
+                Ok(imported) => return Ok(imported),
+                Err(error) => blobs.store.note(&error),
+            }
+        }
+        let compiled = compile()?;
+        match blobs.exported(key, |path| compiled.export(path)) {
+            Ok(blob) => blobs.keep(key, blob),
+            Err(error) => blobs.store.note(&error),
+        }
+        Ok(compiled)
     }
+
+    /// What a compiled model depends on.
+    fn key(&self, model: &str, identity: &[u8; 32]) -> BlobKey {
+        let told = format!(
+            "{}\n{}\n{}\n{}\n{:?}\n{:?}",
+            env!("CARGO_PKG_VERSION"),
+            self.core.version(),
+            self.name,
+            self.product,
+            self.properties,
+            settings(&self.core, &self.name)
+        );
+        BlobKey::of(&[told.as_bytes(), model.as_bytes(), identity])
+    }
+}
+
+/// Of the properties of models, those that a device has beside NPUW's.
+fn kept_properties(properties: &[(String, String)]) -> Vec<(String, String)> {
+    let is_own = |(key, _): &&(String, String)| !key.starts_with("NPU");
+    properties.iter().filter(is_own).cloned().collect()
 }
 
 /// How the names of NPUs begin.

@@ -6,9 +6,11 @@ use girih_graph::description::{
     AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
     Services, numbers,
 };
+use girih_graph::store::StoreOptions;
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::backend::OpenVinoBackend;
+use crate::blobs::BlobStore;
 use crate::device::{
     DeviceUse, OpenVinoDevice, WRAPPED, Wrapper, is_npu, missing, product, settings as told, wrapped_product,
 };
@@ -49,14 +51,21 @@ const SHAPES: &str = "openvino-shapes";
 const LENGTHS: &str = "openvino-lengths";
 const CONTEXTS: &str = "openvino-contexts";
 const WRAPPER: &str = "openvino-npuw";
+const BLOBS: &str = "openvino-blobs";
 const PROPERTY: &str = "openvino-property";
 
 /// The values of [`SHAPES`].
 const ANY: &str = "any";
 const FIXED: &str = "fixed";
 
-/// The value of [`WRAPPER`] that uses none.
+/// The value of [`WRAPPER`] that uses none, and of [`BLOBS`] that keeps none.
 const OFF: &str = "off";
+
+/// The value of [`BLOBS`] that keeps compiled models.
+const ON: &str = "on";
+
+/// The folder of packed weights in the host's cache, whose limit holds for compiled models, too.
+const STORE: &str = "packed";
 
 /// The positions of models for one row, beside the largest. Each compilation for an NPU takes minutes.
 const DEFAULT_CONTEXTS: [u32; 2] = [1024, 4096];
@@ -114,6 +123,14 @@ const OPTIONS: &[BackendOption] = &[
         help: "Device on which NPUW, OpenVINO's wrapper for NPUs, runs the models of openvino:NPU: NPU, or CPU to try them \
             without one; or off, to compile them without the wrapper [default: NPU]",
         values: AllowedValues::OneOf(|| vec![Wrapper::Npu.device(), Wrapper::Processor.device(), OFF]),
+        repeats: false,
+    },
+    BackendOption {
+        name: BLOBS,
+        placeholder: "on|off",
+        help: "Whether models that OpenVINO compiled for an NPU or a GPU are kept for the next start, among the packed weights \
+            of the cache folder [default: off]",
+        values: AllowedValues::OneOf(|| vec![ON, OFF]),
         repeats: false,
     },
     BackendOption {
@@ -256,12 +273,102 @@ fn properties(
     all
 }
 
-fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+/// The compiled models of earlier runs, if they are to be kept.
+fn blobs(
+    settings: &BackendSettings,
+    services: &Arc<dyn Services>,
+    device: &str,
+) -> Result<Option<BlobStore>> {
+    if settings.get(BLOBS) != Some(ON) {
+        return Ok(None);
+    }
+    if device == DEFAULT_DEVICE {
+        return Err(contradiction(format!(
+            "--{BLOBS} {ON} gains nothing on openvino:{device}, which compiles as fast as it reads: leave it out"
+        )));
+    }
+    let store = services.store(STORE, StoreOptions { writes: true, limit: None });
+    let folder = services.cache().map(|cache| cache.join(STORE));
+    Ok(store.zip(folder).map(|(store, folder)| BlobStore { store, folder }))
+}
+
+fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let name = settings.device.as_deref().unwrap_or(DEFAULT_DEVICE);
     let products = products(settings, name)?;
     let wrapper = wrapper(settings, name)?;
     let properties = properties(settings, name, products, wrapper);
-    let used = DeviceUse { shapes: shapes(settings, name)?, wrapper, properties };
+    let blobs = blobs(settings, services, name)?;
+    let used = DeviceUse { shapes: shapes(settings, name)?, wrapper, properties, blobs };
     let device = OpenVinoDevice::open(core(settings)?, name, used)?;
     Ok(Box::new(OpenVinoBackend::new(device, products)))
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::description::BackendChoice;
+
+    use super::*;
+
+    fn settings(device: &str, options: &[(&str, &str)]) -> Result<BackendSettings> {
+        let choice = BackendChoice::parse(&[&INFO], &format!("openvino:{device}"))?;
+        let with = |choice: BackendChoice, (name, value): &(&str, &str)| choice.with(name, value);
+        Ok(options.iter().try_fold(choice, with)?.settings().clone())
+    }
+
+    fn shapes_of(device: &str, options: &[(&str, &str)]) -> Result<ModelShapes> {
+        shapes(&settings(device, options)?, device)
+    }
+
+    fn properties_of(device: &str, options: &[(&str, &str)]) -> Vec<String> {
+        let settings = settings(device, options).unwrap();
+        let (products, wrapper) = (products(&settings, device).unwrap(), wrapper(&settings, device).unwrap());
+        let all = properties(&settings, device, products, wrapper).into_iter();
+        all.map(|(key, value)| format!("{key}={value}")).collect()
+    }
+
+    #[test]
+    fn models_have_fixed_shapes_on_an_npu_and_where_they_are_asked_for() {
+        let rungs = |lengths: &[u32], contexts: &[u32]| {
+            ModelShapes::Fixed(Rungs { lengths: lengths.to_vec(), contexts: contexts.to_vec() })
+        };
+        assert_eq!(shapes_of("CPU", &[]).unwrap(), ModelShapes::Any);
+        assert_eq!(shapes_of("NPU", &[]).unwrap(), rungs(&[], &[1024, 4096]));
+        let options = [(SHAPES, FIXED), (LENGTHS, "8,64"), (CONTEXTS, "256")];
+        assert_eq!(shapes_of("CPU", &options).unwrap(), rungs(&[8, 64], &[256]));
+        for (device, options, sentence) in [
+            ("NPU", &[(SHAPES, ANY)][..], "an NPU needs models of fixed shapes"),
+            ("CPU", &[(LENGTHS, "8")], "--openvino-lengths is for models of fixed shapes"),
+            ("GPU", &[(CONTEXTS, "8")], "--openvino-contexts is for models of fixed shapes"),
+            ("NPU", &[(LENGTHS, "0")], "option 'openvino-lengths' of the openvino backend"),
+        ] {
+            let error = shapes_of(device, options).unwrap_err().to_string();
+            assert!(error.starts_with(sentence), "{error}");
+        }
+    }
+
+    #[test]
+    fn models_for_npus_have_the_properties_of_the_wrapper() {
+        let f32 = ["INFERENCE_PRECISION_HINT=f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0", "NUM_STREAMS=1"];
+        assert_eq!(properties_of("CPU", &[]), f32);
+        let npu = ["INFERENCE_PRECISION_HINT=f16", "NPU_USE_NPUW=YES", "NPUW_DEVICES=NPU"];
+        let shared = ["NPUW_FOLD=YES", "NPUW_WEIGHTS_BANK=girih"];
+        assert_eq!(properties_of("NPU", &[]), [&npu[..], &shared].concat());
+        assert_eq!(properties_of("NPU", &[(WRAPPER, OFF)]), npu[..1]);
+        let wrapped = ["INFERENCE_PRECISION_HINT=f32", "NPU_USE_NPUW=YES", "NPUW_DEVICES=CPU"];
+        let exact = ["NPUW_F16IC=NO"];
+        assert_eq!(properties_of("NPU", &[(WRAPPER, "CPU")]), [&wrapped[..], &shared, &exact].concat());
+        let own = [(WRAPPER, OFF), (PROPERTY, "INFERENCE_PRECISION_HINT=f32"), (PROPERTY, "A=b=c")];
+        assert_eq!(properties_of("NPU", &own), ["INFERENCE_PRECISION_HINT=f32", "A=b=c"]);
+    }
+
+    #[test]
+    fn options_that_contradict_a_device_are_refused() {
+        let on_processor = settings("CPU", &[(WRAPPER, "CPU")]).unwrap();
+        let error = wrapper(&on_processor, "CPU").unwrap_err().to_string();
+        assert_eq!(error, "--openvino-npuw CPU is for openvino:NPU, not openvino:CPU: leave it out");
+        let on_npu = settings("NPU", &[(PRODUCTS, "int8")]).unwrap();
+        let error = products(&on_npu, "NPU").unwrap_err().to_string();
+        assert_eq!(error, "--openvino-products int8 has no effect on an NPU: leave it out");
+        assert!(settings("NPU", &[(PROPERTY, "=x")]).is_err());
+    }
 }

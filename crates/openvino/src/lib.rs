@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod blobs;
 mod call;
 mod device;
 mod ffi;
@@ -14,6 +15,7 @@ mod info;
 mod ir;
 mod library;
 mod lower;
+mod node_times;
 mod planes;
 mod product_type;
 mod program;

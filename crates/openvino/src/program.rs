@@ -11,6 +11,7 @@ use girih_tensor::{Error, Result};
 use crate::call::{CallInputs, calls, parts, single_calls};
 use crate::ffi::{CompiledModel, ModelArgument, TensorData};
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
+use crate::node_times::NodeTimes;
 use crate::state::{OpenVinoState, WindowCall, WindowShape};
 use crate::step_shape::{FixedStep, StepShape, smallest};
 use crate::weights::OpenVinoWeights;
@@ -34,13 +35,15 @@ pub struct OpenVinoProgram {
 #[derive(Debug)]
 struct ShapedModels {
     watched: HashSet<ValueId>,
+    /// Whether they tell the times of their layers.
+    are_timed: bool,
     models: HashMap<StepShape, GraphModel>,
 }
 
 impl ShapedModels {
     /// No models yet.
-    fn new(watched: HashSet<ValueId>) -> ShapedModels {
-        ShapedModels { watched, models: HashMap::new() }
+    fn new(watched: HashSet<ValueId>, are_timed: bool) -> ShapedModels {
+        ShapedModels { watched, are_timed, models: HashMap::new() }
     }
 
     /// The model for steps of these extents, which is compiled when it is first needed.
@@ -50,9 +53,12 @@ impl ShapedModels {
         weights: &OpenVinoWeights,
         shape: StepShape,
     ) -> Result<&mut GraphModel> {
-        Ok(match self.models.entry(shape) {
+        let ShapedModels { watched, are_timed, models } = self;
+        Ok(match models.entry(shape) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(GraphModel::new(graph, weights, &self.watched, shape)?),
+            Entry::Vacant(place) => {
+                place.insert(GraphModel::new(graph, weights, watched, shape, *are_timed)?)
+            }
         })
     }
 }
@@ -71,13 +77,14 @@ impl GraphModel {
         weights: &OpenVinoWeights,
         watched: &HashSet<ValueId>,
         shape: StepShape,
+        is_timed: bool,
     ) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
         let lowered = lower(graph, &weights.layout, &mut constants, watched, shape)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
-        let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
+        let compiled = weights.device.compile(&lowered.text, &weights.bytes, weights.identity, is_timed)?;
         Ok(GraphModel { shape, lowered, compiled })
     }
 }
@@ -91,7 +98,7 @@ impl OpenVinoProgram {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
         let ladder = weights.device.shapes.ladder(graph.key);
-        let mut models = ShapedModels::new(HashSet::new());
+        let mut models = ShapedModels::new(HashSet::new(), false);
         for shape in weights.device.shapes.made(graph.key) {
             models.model(smaller, weights, shape)?;
         }
@@ -127,13 +134,17 @@ impl OpenVinoProgram {
         let is_made = |role: Role| matches!(role, Role::Scratch | Role::Output);
         let wanted = graph.ids().filter(|(_, value)| is_made(value.role) && step.watch.wants(&value.name));
         let watched: HashSet<ValueId> = wanted.map(|(id, _)| id).collect();
-        if watched.is_empty() && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows)) {
+        let is_timed = step.watch.clocks();
+        if watched.is_empty()
+            && !is_timed
+            && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows))
+        {
             let running = ModelStep { graph, weights, state, ladder: &self.ladder };
             return running.run(&mut self.models.borrow_mut(), output, step);
         }
         let mut kept = self.watched.borrow_mut();
-        let known = kept.take_if(|known| known.watched == watched);
-        let models = kept.insert(known.unwrap_or_else(|| ShapedModels::new(watched)));
+        let known = kept.take_if(|known| known.watched == watched && known.are_timed == is_timed);
+        let models = kept.insert(known.unwrap_or_else(|| ShapedModels::new(watched, is_timed)));
         ModelStep { graph, weights, state, ladder: &self.ladder }.run(models, output, step)
     }
 }
@@ -179,6 +190,7 @@ impl ModelStep<'_> {
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
         let mut watched: BTreeMap<ValueId, Vec<f32>> = BTreeMap::new();
+        let mut times = NodeTimes::default();
         let sequences = parts(self.graph, step.sequences);
         let calls = if self.ladder.is_empty() { calls(&sequences) } else { single_calls(&sequences) };
         for call in calls {
@@ -189,8 +201,12 @@ impl ModelStep<'_> {
                 sequences: &sequences,
                 call: &call,
             };
+            let are_timed = models.are_timed;
             let model = models.model(self.graph, self.weights, self.shape(inputs)?)?;
             self.call(model, inputs)?;
+            if are_timed {
+                times.add(&model.lowered.first_layers, &model.compiled.times()?);
+            }
             for named in &model.lowered.results {
                 match named.meaning {
                     ResultMeaning::Output => {
@@ -215,6 +231,7 @@ impl ModelStep<'_> {
                 }
             }
         }
+        times.report(self.graph, &self.weights.layout, step.sequences, step.watch);
         for (id, numbers) in &watched {
             let value = self.graph.value(*id);
             let count = step_count(step.sequences, value.outermost);

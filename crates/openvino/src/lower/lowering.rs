@@ -100,6 +100,8 @@ pub(crate) struct MaskRule {
 #[derive(Clone, Debug)]
 pub(crate) struct LoweredModel {
     pub text: String,
+    /// The number of the first layer of each node.
+    pub first_layers: Vec<u32>,
     pub parameters: Vec<ModelParameter>,
     pub results: Vec<ModelResult>,
     pub rotations: Vec<HostRotation>,
@@ -121,6 +123,7 @@ pub(super) struct GraphLowering<'a> {
     /// The steps that the model is made for.
     pub(super) shape: StepShape,
     pub(super) model: ModelWriter<'a>,
+    pub(super) first_layers: Vec<u32>,
     pub(super) values: Vec<Forms>,
     /// The new rows of state values, `[n, heads, r, size]`.
     pub(super) written: HashMap<ValueId, Port>,
@@ -143,6 +146,7 @@ impl<'a> GraphLowering<'a> {
             layout,
             shape,
             model: ModelWriter::new(constants),
+            first_layers: Vec::with_capacity(graph.nodes.len()),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
             parameters: Vec::new(),
@@ -154,9 +158,9 @@ impl<'a> GraphLowering<'a> {
 
     /// The model.
     pub(super) fn finish(self) -> LoweredModel {
-        let GraphLowering { model, parameters, results, rotations, .. } = self;
+        let GraphLowering { model, first_layers, parameters, results, rotations, .. } = self;
         let parameters = parameters.into_iter().map(|(parameter, _)| parameter).collect();
-        LoweredModel { text: model.finish(), parameters, results, rotations }
+        LoweredModel { text: model.finish(), first_layers, parameters, results, rotations }
     }
 }
 
@@ -192,11 +196,22 @@ impl GraphLowering<'_> {
         let known = self.result_names.get(&port).cloned();
         let name = known.unwrap_or_else(|| {
             let name = format!("o{}", self.results.len());
-            self.model.result(&name, port);
+            let from = self.result_layer(port);
+            self.model.result(&name, from);
             self.result_names.insert(port, name.clone());
             name
         });
         self.results.push(ModelResult { name, meaning });
+    }
+
+    /// What a result is read from. NPUW cuts models into parts, and a result that other layers read, too, has other numbers if a
+    /// cut lies there; so it has a layer of its own, which no pass removes, as its shape differs.
+    fn result_layer(&mut self, port: Port) -> Port {
+        if !self.shape.is_fixed() {
+            return port;
+        }
+        let axis = self.model.integers(&[0]);
+        self.layer(layer("Unsqueeze", 1), "", &[port, axis])
     }
 
     /// The parameter of this source; the first call adds it.

@@ -41,6 +41,7 @@ pub(crate) fn lower(
 ) -> Result<LoweredModel> {
     let mut lowering = GraphLowering::new(graph, layout, constants, shape);
     for node in &graph.nodes {
+        lowering.first_layers.push(lowering.model.next_layer());
         lowering.node(node)?;
     }
     lowering.results(watched)?;
