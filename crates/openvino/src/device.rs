@@ -107,8 +107,8 @@ impl OpenVinoDevice {
         self.core.version()
     }
 
-    /// Compiles a model, or imports what an earlier run compiled if weights with the same identity are known.
-    /// A model that is timed tells the times of its layers.
+    /// Compiles a model with further properties, or imports what an earlier run compiled if weights with the same identity
+    /// are known.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
@@ -116,20 +116,16 @@ impl OpenVinoDevice {
         &self,
         model: &str,
         weights: &Arc<ConstantBytes>,
+        more: &[(String, String)],
         identity: Option<[u8; 32]>,
-        is_timed: bool,
-    ) -> Result<CompiledModel> {
-        if is_timed {
-            let counted = [("PERF_COUNT".to_owned(), "YES".to_owned())];
-            let properties = [&self.properties[..], &counted].concat();
-            return self.core.compile(model, weights, &self.name, &properties);
-        }
-        let compile = || self.core.compile(model, weights, &self.name, &self.properties);
+    ) -> Result<Arc<CompiledModel>> {
+        let properties = [&self.properties[..], more].concat();
+        let compile = || self.core.compile(model, weights, &self.name, &properties).map(Arc::new);
         let (Some(blobs), Some(identity)) = (&self.blobs, identity) else { return compile() };
-        let key = self.key(model, &identity);
+        let key = self.key(model, &properties, &identity);
         if let Some(blob) = blobs.find(key) {
             match self.core.import(&blob, &self.name) {
-                Ok(imported) => return Ok(imported),
+                Ok(imported) => return Ok(Arc::new(imported)),
                 Err(error) => blobs.store.note(&error),
             }
         }
@@ -142,14 +138,14 @@ impl OpenVinoDevice {
     }
 
     /// What a compiled model depends on.
-    fn key(&self, model: &str, identity: &[u8; 32]) -> BlobKey {
+    fn key(&self, model: &str, properties: &[(String, String)], identity: &[u8; 32]) -> BlobKey {
         let told = format!(
             "{}\n{}\n{}\n{}\n{:?}\n{:?}",
             env!("CARGO_PKG_VERSION"),
             self.core.version(),
             self.name,
             self.product,
-            self.properties,
+            properties,
             settings(&self.core, &self.name)
         );
         BlobKey::of(&[told.as_bytes(), model.as_bytes(), identity])

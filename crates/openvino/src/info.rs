@@ -15,6 +15,7 @@ use crate::device::{
     DeviceUse, OpenVinoDevice, WRAPPED, Wrapper, is_npu, missing, product, settings as told, wrapped_product,
 };
 use crate::ffi::OpenVinoCore;
+use crate::kv_form::KvForm;
 use crate::library;
 use crate::product_type::ProductType;
 use crate::step_shape::{ModelShapes, Rungs};
@@ -43,6 +44,9 @@ const DRIVER: DriverFiles = DriverFiles {
 const DEFAULT_DEVICE: &str = "CPU";
 
 const LIBRARY: &str = "openvino-lib";
+
+/// The option that chooses where keys and values of earlier steps are.
+const KV: &str = "openvino-kv";
 
 /// The option that chooses how block formats are multiplied.
 const PRODUCTS: &str = "openvino-products";
@@ -83,6 +87,14 @@ const OPTIONS: &[BackendOption] = &[
             "" => Err("must be a path".to_owned()),
             _ => Ok(()),
         }),
+        repeats: false,
+    },
+    BackendOption {
+        name: KV,
+        placeholder: "FORM",
+        help: "Where keys and values of earlier steps are: windows in the host's memory, or hidden in the model, which runs tokens \
+            again where sequences part [default: hidden for one sequence of tokens, else windows]",
+        values: AllowedValues::OneOf(|| KvForm::ALL.map(KvForm::name).to_vec()),
         repeats: false,
     },
     BackendOption {
@@ -232,6 +244,19 @@ fn shapes(settings: &BackendSettings, device: &str) -> Result<ModelShapes> {
     Ok(if is_fixed { ModelShapes::Fixed(rungs) } else { ModelShapes::Any })
 }
 
+/// The form of keys and values, if one was chosen. Models of fixed shapes have windows.
+fn kv_form(settings: &BackendSettings, shapes: &ModelShapes) -> Result<Option<KvForm>> {
+    let chosen = KvForm::ALL.into_iter().find(|known| settings.get(KV) == Some(known.name()));
+    match (chosen, shapes) {
+        (Some(KvForm::Hidden), ModelShapes::Fixed(_)) => Err(contradiction(format!(
+            "models of fixed shapes have no hidden KV cache: use --{KV} {}, or --{SHAPES} {ANY}",
+            KvForm::Windows.name()
+        ))),
+        (_, ModelShapes::Fixed(_)) => Ok(Some(KvForm::Windows)),
+        (chosen, ModelShapes::Any) => Ok(chosen),
+    }
+}
+
 /// The type of products, which an NPU chooses itself.
 fn products(settings: &BackendSettings, device: &str) -> Result<ProductType> {
     let chosen = settings.get(PRODUCTS);
@@ -298,9 +323,11 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
     let wrapper = wrapper(settings, name)?;
     let properties = properties(settings, name, products, wrapper);
     let blobs = blobs(settings, services, name)?;
-    let used = DeviceUse { shapes: shapes(settings, name)?, wrapper, properties, blobs };
+    let shapes = shapes(settings, name)?;
+    let kv = kv_form(settings, &shapes)?;
+    let used = DeviceUse { shapes, wrapper, properties, blobs };
     let device = OpenVinoDevice::open(core(settings)?, name, used)?;
-    Ok(Box::new(OpenVinoBackend::new(device, products)))
+    Ok(Box::new(OpenVinoBackend::new(device, products, kv)))
 }
 
 #[cfg(test)]
@@ -366,6 +393,9 @@ mod tests {
         let on_processor = settings("CPU", &[(WRAPPER, "CPU")]).unwrap();
         let error = wrapper(&on_processor, "CPU").unwrap_err().to_string();
         assert_eq!(error, "--openvino-npuw CPU is for openvino:NPU, not openvino:CPU: leave it out");
+        let hidden = settings("CPU", &[(KV, "hidden"), (SHAPES, FIXED)]).unwrap();
+        let error = kv_form(&hidden, &shapes(&hidden, "CPU").unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("models of fixed shapes have no hidden KV cache"), "{error}");
         let on_npu = settings("NPU", &[(PRODUCTS, "int8")]).unwrap();
         let error = products(&on_npu, "NPU").unwrap_err().to_string();
         assert_eq!(error, "--openvino-products int8 has no effect on an NPU: leave it out");

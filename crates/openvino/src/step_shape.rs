@@ -14,6 +14,8 @@ pub(crate) enum Axis {
     Rows,
     /// The positions of earlier steps, in the windows of state of this kind.
     Window(StateKind),
+    /// The positions that a request of an elastic model holds, with those of the step.
+    Slots,
     /// The output rows of all sequences.
     Outputs,
     /// A number that the graph states.
@@ -49,6 +51,8 @@ impl StepShape {
             (StepShape::Fixed(_), Axis::Lanes) => Some(1),
             (StepShape::Fixed(step), Axis::Rows) => Some(step.rows),
             (StepShape::Fixed(step), Axis::Window(kind)) => Some(step.window_blocks(kind) * BLOCK_POSITIONS),
+            // Elastic models alone have variables.
+            (StepShape::Fixed(_), Axis::Slots) => None,
             (StepShape::Fixed(step), Axis::Outputs) => Some(step.outputs),
         }
     }

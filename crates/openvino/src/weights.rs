@@ -9,6 +9,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 use crate::device::OpenVinoDevice;
 use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
+use crate::kv_form::KvForm;
 use crate::planes::{PlaneFormat, ZeroKind};
 
 /// Bytes of a file that are read at once, to be made planes.
@@ -182,6 +183,8 @@ impl PlaneLayout {
 pub struct OpenVinoWeights {
     pub(crate) device: Arc<OpenVinoDevice>,
     pub(crate) layout: PlaneLayout,
+    /// Where the models of these weights have keys and values.
+    pub(crate) form: KvForm,
     pub(crate) constants: Constants,
     pub(crate) bytes: Arc<ConstantBytes>,
     /// The identity of the source, if it is known.
@@ -197,7 +200,7 @@ impl OpenVinoWeights {
     pub(crate) fn load(
         device: &Arc<OpenVinoDevice>,
         graph: &Graph,
-        layout: PlaneLayout,
+        (layout, form): (PlaneLayout, KvForm),
         constants: Constants,
         source: &dyn WeightSource,
     ) -> Result<OpenVinoWeights> {
@@ -234,6 +237,7 @@ impl OpenVinoWeights {
         Ok(OpenVinoWeights {
             device: Arc::clone(device),
             layout,
+            form,
             constants,
             bytes: Arc::new(bytes),
             identity: source.identity(),

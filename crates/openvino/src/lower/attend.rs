@@ -5,6 +5,7 @@ use girih_tensor::{DType, Error, Result};
 
 use super::lowering::{DIVIDE, GraphLowering, MaskRule, MaskedKeys, ParameterSource};
 use crate::ir::{Port, Precision, layer};
+use crate::kv_form::KvForm;
 use crate::step_shape::Axis;
 
 /// The constants of attention.
@@ -46,7 +47,11 @@ impl GraphLowering<'_> {
             None => heads,
             Some(mantissa) => self.rounded(heads, &mantissa),
         };
-        self.written.insert(state, rounded);
+        let held = match self.form {
+            KvForm::Windows => rounded,
+            KvForm::Hidden => self.hide(heads, rounded, state),
+        };
+        self.written.insert(state, held);
         Ok(())
     }
 
@@ -58,13 +63,7 @@ impl GraphLowering<'_> {
         let power = self.binary("Subtract", sum, large);
         let [power, magnitude] = [power, x].map(|x| self.layer(layer("Abs", 1), "", &[x]));
         let half = self.scaled(power, 0.5);
-        let is_above = self.model.layer(
-            layer("Greater", 1),
-            "auto_broadcast=\"numpy\"",
-            &[power, magnitude],
-            Precision::Boolean,
-        );
-        let power = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[is_above, half, power]);
+        let power = self.chosen([power, magnitude], [half, power]);
         let least = self.model.float(mantissa.least);
         let power = self.binary("Maximum", power, least);
         let carry = self.scaled(power, mantissa.carry);
@@ -73,7 +72,7 @@ impl GraphLowering<'_> {
     }
 
     /// Keys or values, `[n, heads, positions, size]`: those of earlier steps, if they are state, then those of the step.
-    fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
+    pub(super) fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
         let Role::State(group) = self.graph.value(id).role else {
             return Ok(vec![self.heads(id)?]);
         };
@@ -81,6 +80,9 @@ impl GraphLowering<'_> {
             let name = &self.graph.value(id).name;
             Error::new(format!("'{name}' is read before the step's rows are written; this is a bug in girih"))
         })?;
+        if self.form == KvForm::Hidden {
+            return Ok(vec![new]);
+        }
         let inner = self.inner(id);
         let kind = self.window_kind(group);
         let shape = [Axis::Lanes, Axis::Of(inner[0]), Axis::Window(kind), Axis::Of(inner[1])];
@@ -102,13 +104,16 @@ impl GraphLowering<'_> {
     }
 
     /// The mask of positions, `[n, 1, r, positions]`, once for each of `times` heads that share keys.
-    fn mask(&mut self, rule: MaskRule, times: usize) -> Port {
-        let width = match rule.of {
-            MaskedKeys::Window(group) => Axis::Window(self.window_kind(group)),
-            MaskedKeys::Step => Axis::Rows,
+    fn mask(&mut self, source: ParameterSource, times: usize) -> Port {
+        let width = match source {
+            ParameterSource::Mask(MaskRule { of: MaskedKeys::Window(group), .. }) => {
+                Axis::Window(self.window_kind(group))
+            }
+            ParameterSource::SlotMask(_) => Axis::Slots,
+            _ => Axis::Rows,
         };
         let shape = [Axis::Lanes, Axis::Of(1), Axis::Rows, width];
-        let mask = self.parameter(ParameterSource::Mask(rule), Precision::F32, &shape);
+        let mask = self.parameter(source, Precision::F32, &shape);
         if times == 1 {
             return mask;
         }
@@ -116,17 +121,21 @@ impl GraphLowering<'_> {
     }
 
     /// The masks of keys of earlier steps, if there are any, and of those of the step, unless all are seen.
-    fn masks(&mut self, keys: ValueId, span: Span, times: usize) -> Vec<Option<Port>> {
+    pub(super) fn masks(&mut self, keys: ValueId, span: Span, times: usize) -> Vec<Option<Port>> {
         let own = MaskRule { of: MaskedKeys::Step, span };
         match self.graph.value(keys).role {
+            Role::State(_) if self.form == KvForm::Hidden => {
+                vec![Some(self.mask(ParameterSource::SlotMask(span), times))]
+            }
             Role::State(group) => {
                 let masks = [MaskRule { of: MaskedKeys::Window(group), span }, own]
-                    .map(|rule| self.mask(rule, times));
+                    .map(|rule| self.mask(ParameterSource::Mask(rule), times));
                 self.one_or_both(masks, "3").into_iter().map(Some).collect()
             }
             Role::Input | Role::Weight | Role::Scratch | Role::Output => {
                 // Rows that fill up a step are not seen.
-                vec![(span != Span::All || self.shape.is_fixed()).then(|| self.mask(own, times))]
+                let is_masked = span != Span::All || self.shape.is_fixed();
+                vec![is_masked.then(|| self.mask(ParameterSource::Mask(own), times))]
             }
         }
     }
@@ -139,6 +148,10 @@ impl GraphLowering<'_> {
     ) -> Result<()> {
         let (heads, groups) = (self.inner(q)[0], self.inner(keys)[0]);
         let shared = heads / groups;
+        let is_fused = rule.softcap.is_none() && rule.sinks.is_none();
+        if is_fused && self.form == KvForm::Hidden && matches!(self.graph.value(keys).role, Role::State(_)) {
+            return self.attend_hidden(rule, [q, keys, values], y);
+        }
         let masks = self.masks(keys, rule.span, shared);
         let (keys, values) = (self.seen(keys)?, self.seen(values)?);
         let mut rows = self.heads(q)?;
@@ -161,7 +174,7 @@ impl GraphLowering<'_> {
         Ok(())
     }
 
-    fn fused(&mut self, [rows, keys, values]: [Port; 3], mask: Option<Port>, scale: f32) -> Port {
+    pub(super) fn fused(&mut self, [rows, keys, values]: [Port; 3], mask: Option<Port>, scale: f32) -> Port {
         let (zero, scale) = (self.model.float(0.0), self.model.float(scale));
         let inputs = [rows, keys, values, mask.unwrap_or(zero), scale];
         self.layer(layer("ScaledDotProductAttention", 13), "causal=\"false\"", &inputs)

@@ -6,6 +6,7 @@ use girih_graph::{Extent, Graph, GroupId, Pairing, Role, Span, Temperature, Valu
 use girih_tensor::{DType, Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
+use crate::kv_form::KvForm;
 use crate::step_shape::{Axis, StepShape};
 use crate::weights::PlaneLayout;
 
@@ -30,10 +31,14 @@ pub(crate) enum ParameterSource {
     Sines(usize),
     /// 0 where a row attends, else −∞.
     Mask(MaskRule),
+    /// 0 where a row attends to a slot of a request, else −∞.
+    SlotMask(Span),
     /// What each sequence carries.
     Carried(ValueId),
     /// Keys or values of earlier steps.
     Window(ValueId),
+    /// The sequence of variables that each lane goes on with: a single 0.
+    Beams,
     /// The indexes of output rows.
     Taken,
     /// A factor of each row, for rows with this number of inner extents.
@@ -60,6 +65,8 @@ pub(crate) enum ResultMeaning {
     Carried(ValueId),
     /// The new rows of a state value, heads first.
     Written(ValueId),
+    /// The largest magnitude of each new row of a state value, which a variable holds.
+    Largest(ValueId),
 }
 
 /// A result of the model.
@@ -120,13 +127,16 @@ pub(super) struct Forms {
 pub(super) struct GraphLowering<'a> {
     pub(super) graph: &'a Graph,
     pub(super) layout: &'a PlaneLayout,
+    pub(super) form: KvForm,
     /// The steps that the model is made for.
     pub(super) shape: StepShape,
     pub(super) model: ModelWriter<'a>,
     pub(super) first_layers: Vec<u32>,
     pub(super) values: Vec<Forms>,
-    /// The new rows of state values, `[n, heads, r, size]`.
+    /// The new rows of state values, `[n, heads, r, size]`; in variables, those of earlier steps are before them.
     pub(super) written: HashMap<ValueId, Port>,
+    /// The largest magnitude of each new row of state values in variables.
+    pub(super) largest: Vec<(ValueId, Port)>,
     pub(super) parameters: Vec<(ModelParameter, Port)>,
     pub(super) results: Vec<ModelResult>,
     pub(super) result_names: HashMap<Port, String>,
@@ -138,17 +148,20 @@ impl<'a> GraphLowering<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         layout: &'a PlaneLayout,
+        form: KvForm,
         constants: &'a mut Constants,
         shape: StepShape,
     ) -> GraphLowering<'a> {
         GraphLowering {
             graph,
             layout,
+            form,
             shape,
             model: ModelWriter::new(constants),
             first_layers: Vec::with_capacity(graph.nodes.len()),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
+            largest: Vec::new(),
             parameters: Vec::new(),
             results: Vec::new(),
             result_names: HashMap::new(),
@@ -171,8 +184,17 @@ impl GraphLowering<'_> {
         self.result(ResultMeaning::Output, output)?;
         let mut written: Vec<(ValueId, Port)> = self.written.iter().map(|(id, port)| (*id, *port)).collect();
         written.sort_unstable_by_key(|(id, _)| *id);
-        for (id, port) in written {
-            self.named_result(ResultMeaning::Written(id), port);
+        match self.form {
+            KvForm::Windows => {
+                for (id, port) in written {
+                    self.named_result(ResultMeaning::Written(id), port);
+                }
+            }
+            KvForm::Hidden => {
+                for (id, port) in std::mem::take(&mut self.largest) {
+                    self.named_result(ResultMeaning::Largest(id), port);
+                }
+            }
         }
         let made = |id: &ValueId| {
             self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some()

@@ -3,6 +3,7 @@
 mod blobs;
 mod conformance;
 mod formats;
+mod hidden;
 mod opened;
 mod refusals;
 mod times;
