@@ -75,7 +75,7 @@ impl OpenVinoDevice {
     /// # Errors
     /// When there is none of this name.
     pub fn open(core: OpenVinoCore, name: &str, used: DeviceUse) -> Result<Arc<OpenVinoDevice>> {
-        let DeviceUse { shapes, wrapper, properties, blobs } = used;
+        let DeviceUse { shapes, wrapper, mut properties, blobs } = used;
         let known = core.devices()?;
         let is_processor = wrapper == Some(Wrapper::Processor);
         if !is_processor && !known.iter().any(|device| device == name) {
@@ -89,6 +89,8 @@ impl OpenVinoDevice {
                 None => name,
             };
             core.set(imported, &kept_properties(&properties))?;
+            // Else a compiled model lacks its weights, and the C API cannot say where they are.
+            properties.push(("CACHE_MODE".to_owned(), "OPTIMIZE_SPEED".to_owned()));
         }
         let (core, name) = (Arc::new(core), name.to_owned());
         Ok(Arc::new(OpenVinoDevice { core, name, product, shapes, wrapper, properties, blobs }))

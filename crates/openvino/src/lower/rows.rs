@@ -38,7 +38,9 @@ impl GraphLowering<'_> {
     /// Rows of `(codes − zeros) · scales`, as OpenVINO knows compressed tables, and then their offsets.
     fn decoded_rows(&mut self, planes: &BlockPlanes, ids: Port) -> Port {
         let [rows, groups, group] = [0, 1, 2].map(|axis| planes.codes.shape[axis] as i64);
-        let products = self.decoded(planes, None, &[rows, groups * group]);
+        // NPUW multiplies a table in the precision that the model states, others in f32.
+        let precision = if self.shape.is_fixed() { Precision::F32 } else { planes.scales.precision };
+        let products = self.decoded(planes, None, &[rows, groups * group], precision);
         let port = self.taken_rows(products, Precision::F32, ids);
         let Some(offsets) = &planes.offsets else { return port };
         let products = self.shaped(port, &[0, 0, groups, group]);

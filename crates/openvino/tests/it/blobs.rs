@@ -113,6 +113,7 @@ fn a_kept_model_computes_the_same_bytes_and_a_damaged_one_is_compiled_again() {
         "nothing is left beside the store"
     );
     assert_eq!(run(&choice, &memory, &case, 7), first, "imported");
+    assert!(memory.notes.lock().unwrap().is_empty(), "{:?}", memory.notes);
     assert_eq!(*memory.items.lock().unwrap(), kept, "nothing was compiled again");
     for blob in memory.items.lock().unwrap().values_mut() {
         let middle = blob.len() / 2;
