@@ -117,15 +117,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_line!("ignored key: {}", quote(key))?;
     }
     support.print()?;
-    for (dtype, (count, size)) in storage(model) {
-        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
-    }
-    if args.tensors {
-        print_tensors(model)?;
-    }
-    if let Some(repeated) = &repeated {
-        print_duplicates(repeated)?;
-    }
+    print_weights(model, args.tensors, repeated.as_ref())?;
     print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
     print_line!("activations: {activations}")?;
@@ -137,6 +129,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints how the weights are stored, perhaps each of them, and what repeats if that was counted.
+fn print_weights(model: &ModelFiles, lists: bool, repeated: Option<&Duplicates>) -> Result<()> {
+    for (dtype, (count, size)) in storage(model) {
+        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
+    }
+    if lists {
+        print_tensors(model)?;
+    }
+    repeated.map_or(Ok(()), print_duplicates)
 }
 
 fn duplicates_json(found: &Duplicates) -> Value {

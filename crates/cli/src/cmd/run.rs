@@ -111,11 +111,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let grammar = args.grammar.grammar()?;
     phases.end("open");
     if let Some(file) = &args.prompts_file {
-        let prompts = prompts_file::prompts(file)?;
-        phases.restart();
-        let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-        let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
-        return prompts_file::answer(args, &prompts, plan, grammar.as_ref(), phases);
+        return prompts_file::answer(args, file, &model, grammar.as_ref(), phases);
     }
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
@@ -152,11 +148,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         prepared,
     );
     bar.finish_and_clear();
-    let mut output = match (args.json || args.compat_ie, args.jsonl) {
-        (true, _) => ReplyStream::Silent,
-        (_, true) => ReplyStream::events(json!({}), is_chat),
-        _ => ReplyStream::text(),
-    };
+    let mut output = stream_of(args, is_chat);
     // In a pipe, with a constraint or with --quiet, what is printed is the reply alone.
     let repeats_prompt = !is_chat && !is_constrained && show != Show::Nothing && io::stdout().is_terminal();
     let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
@@ -182,6 +174,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ReplyStream::Text(_) => {}
     }
     Ok(Outcome::Done)
+}
+
+/// Where the reply goes.
+fn stream_of(args: &Args, is_chat: bool) -> ReplyStream {
+    match (args.json || args.compat_ie, args.jsonl) {
+        (true, _) => ReplyStream::Silent,
+        (_, true) => ReplyStream::events(json!({}), is_chat),
+        _ => ReplyStream::text(),
+    }
 }
 
 /// Prints the line of `--compat-ie`. The peak of memory is read after all replies, so reading it costs them no time.
