@@ -7,7 +7,8 @@ use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numer
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::device::{GpuDevice, UPLOAD_BYTES};
-use crate::device_list::AdapterChoice;
+use crate::cuda::refuse::{cuda_knows, cuda_objections};
+use crate::device_list::{AdapterChoice, find_cuda};
 use crate::integer_source::ProductUnit;
 use crate::kernel::KernelTuning;
 use crate::output::GpuOutput;
@@ -35,6 +36,15 @@ impl GpuBackend {
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
     pub fn open(choice: &AdapterChoice, memory: Option<u64>, precision: ActPrecision) -> Result<GpuBackend> {
+        if let AdapterChoice::Cuda(number) = choice {
+            let device = GpuDevice::open_cuda(&find_cuda(*number)?)?;
+            if precision != ActPrecision::Int8 {
+                let sentence = "gpu:cuda has kernels for activations in int8 only: leave --act-precision int8";
+                return Err(Error::with_kind(ErrorKind::Refused, sentence));
+            }
+            let memory = memory.or_else(|| device.free_cuda_memory());
+            return Ok(GpuBackend::on(device, memory, precision));
+        }
         let adapter = choice.find()?;
         let memory = memory.or_else(|| adapter.free_memory());
         Ok(GpuBackend::on(GpuDevice::open(&adapter)?, memory, precision))
@@ -84,8 +94,8 @@ impl Backend for GpuBackend {
     }
 
     fn describe(&self, _: &Graph) -> String {
-        let GpuDevice { name, product, driver, .. } = &*self.device;
-        format!("gpu:{name}, {product}, {driver}")
+        let GpuDevice { name, product, driver_name, .. } = &*self.device;
+        format!("gpu:{name}, {product}, {driver_name}")
     }
 
     /// Weights have the numbers of their format, and everything but rounded activations is `f32`.
@@ -98,11 +108,15 @@ impl Backend for GpuBackend {
     }
 
     fn knows(&self, call: &AppliedOp<&Value>) -> bool {
-        refuse::knows(call)
+        refuse::knows(call) && (!self.device.is_cuda() || cuda_knows(call))
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        refuse::objections(graph)
+        let mut list = refuse::objections(graph);
+        if self.device.is_cuda() {
+            list.extend(cuda_objections(graph));
+        }
+        list
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use girih_graph::{Graph, HostRows, Output, Picks};
 use girih_tensor::Result;
-use wgpu::Buffer;
 
 use crate::device::GpuDevice;
+use crate::driver::Buffer;
 use crate::picks::{RowPick, has_picks};
 
 /// Rows that the host has not fetched.

@@ -7,13 +7,10 @@ use std::time::Duration;
 use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
 use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{DType, Error, Result};
-use wgpu::{
-    BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
-};
 
-use crate::device::{BufferPart, GpuDevice, Pipeline};
+use crate::device::GpuDevice;
+use crate::driver::{BoundKernel, Buffer, BufferPart, Commands};
 use crate::group::JoinedNodes;
-use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::output::{DeviceRows, GpuOutput};
@@ -87,18 +84,7 @@ struct List {
 #[derive(Debug, Default)]
 struct BoundLaunches {
     state: u64,
-    launches: Vec<Option<BoundLaunch>>,
-}
-
-struct BoundLaunch {
-    pipeline: Arc<Pipeline>,
-    group: BindGroup,
-}
-
-impl std::fmt::Debug for BoundLaunch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BoundLaunch")
-    }
+    launches: Vec<Option<BoundKernel>>,
 }
 
 /// The sizes of the buffers that the programs of a graph share, and who uses them.
@@ -278,13 +264,13 @@ impl GpuProgram {
             ways: list.ways(watch),
             launched: 0,
         };
-        let mut encoder = if watch.clocks() && self.device.has_timestamps() {
+        let mut commands = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
         } else {
             run.untimed(watch)?
         };
-        run.picks(&mut encoder)?;
-        let faults = self.results(list, encoder, counts, output, memory)?;
+        run.picks(&mut commands)?;
+        let faults = self.results(list, commands, counts, output, memory)?;
         if !faults.is_empty() {
             let found = range_faults(list, state, faults);
             state.note(found);
@@ -347,7 +333,7 @@ impl GpuProgram {
     fn results(
         &self,
         list: &List,
-        mut encoder: CommandEncoder,
+        mut commands: Commands,
         counts: StepCounts,
         output: &mut GpuOutput,
         memory: &mut StepBuffers,
@@ -369,14 +355,14 @@ impl GpuProgram {
             Some(staging) if staging.size() >= all => staging,
             _ => self.device.staging(all)?,
         };
-        encoder.copy_buffer_to_buffer(&self.faults, 0, &staging, 0, HEAD_BYTES);
+        commands.copy(&self.faults, 0, &staging, 0, HEAD_BYTES);
         if pick_bytes > 0 {
-            encoder.copy_buffer_to_buffer(&self.picks[1], 0, &staging, HEAD_BYTES, pick_bytes);
+            commands.copy(&self.picks[1], 0, &staging, HEAD_BYTES, pick_bytes);
         }
         if let (Some(slot), true) = (slot, bytes > 0) {
-            encoder.copy_buffer_to_buffer(&self.slots[slot], 0, &staging, HEAD_BYTES + pick_bytes, bytes);
+            commands.copy(&self.slots[slot], 0, &staging, HEAD_BYTES + pick_bytes, bytes);
         }
-        let (faults, picks) = self.device.submit_and_read(encoder, &staging, all, |read| {
+        let (faults, picks) = self.device.submit_and_read(commands, &staging, all, |read| {
             let (head, read) = read.split_at(HEAD_BYTES as usize);
             let (picks, read) = read.split_at(pick_bytes as usize);
             for (to, from) in to.iter_mut().zip(read.as_chunks::<4>().0) {
@@ -429,7 +415,7 @@ struct Run<'a> {
     program: &'a GpuProgram,
     list: &'a List,
     state: &'a GpuState,
-    bound: &'a mut Vec<Option<BoundLaunch>>,
+    bound: &'a mut Vec<Option<BoundKernel>>,
     counts: StepCounts,
     sequences: &'a [Sequence<'a>],
     /// For each node, how it runs.
@@ -441,40 +427,36 @@ struct Run<'a> {
 impl Run<'_> {
     /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
     /// waits after each value that is watched.
-    fn untimed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+    fn untimed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
         let device = Arc::clone(&self.program.device);
-        let mut encoder = device.encoder();
+        let mut commands = device.commands();
         let mut nodes = self.list.nodes.iter().peekable();
         while nodes.peek().is_some() {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
             let (first, mut wanted) = (self.launched, None);
             for node in nodes.by_ref() {
-                self.node(node, &mut pass)?;
+                self.node(node, &mut commands)?;
                 wanted = Some(node).filter(|node| watch.wants(self.name(node)));
                 if wanted.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
                     break;
                 }
             }
-            drop(pass);
-            encoder = match wanted {
-                Some(node) => self.watched(node, encoder, watch)?,
+            commands = match wanted {
+                Some(node) => self.watched(node, commands, watch)?,
                 None if nodes.peek().is_some() => {
-                    device.begin(encoder);
-                    device.encoder()
+                    device.begin(commands);
+                    device.commands()
                 }
-                None => encoder,
+                None => commands,
             };
         }
-        Ok(encoder)
+        commands.end_pass();
+        Ok(commands)
     }
 
     /// Encodes the search for the largest number of each result row.
-    fn picks(&mut self, encoder: &mut CommandEncoder) -> Result<()> {
-        if let Some(pick) = &self.list.pick {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            pick.iter().try_for_each(|launch| self.launch(launch, &mut pass))?;
-        }
-        Ok(())
+    fn picks(&mut self, commands: &mut Commands) -> Result<()> {
+        let mut pick = self.list.pick.iter().flatten();
+        pick.try_for_each(|launch| self.launch(launch, commands))
     }
 
     fn name(&self, node: &NodeLaunches) -> &str {
@@ -485,14 +467,14 @@ impl Run<'_> {
     fn watched(
         &self,
         node: &NodeLaunches,
-        mut encoder: CommandEncoder,
+        mut commands: Commands,
         watch: &mut dyn Watch,
-    ) -> Result<CommandEncoder> {
+    ) -> Result<Commands> {
         let graph = &self.list.graph;
         let id = graph.nodes[node.node].output;
         let value = graph.value(id);
         let Some(slot) = self.list.slots.value(id) else {
-            return Ok(encoder);
+            return Ok(commands);
         };
         let rows = step_count(self.sequences, value.outermost);
         let bytes = (rows * value.shape.stride()) as u64 * 4;
@@ -500,8 +482,8 @@ impl Run<'_> {
         let mut numbers: Vec<f32> = Vec::new();
         if bytes > 0 {
             let staging = device.staging(bytes)?;
-            encoder.copy_buffer_to_buffer(&self.program.slots[slot], 0, &staging, 0, bytes);
-            numbers = device.submit_and_read(encoder, &staging, bytes, |read| {
+            commands.copy(&self.program.slots[slot], 0, &staging, 0, bytes);
+            numbers = device.submit_and_read(commands, &staging, bytes, |read| {
                 read[..bytes as usize]
                     .as_chunks::<4>()
                     .0
@@ -509,45 +491,29 @@ impl Run<'_> {
                     .map(|bytes| f32::from_le_bytes(*bytes))
                     .collect()
             })?;
-            encoder = device.encoder();
+            commands = device.commands();
         }
         watch.value(&value.name, &value.shape.with_outermost(rows), &numbers);
-        Ok(encoder)
+        Ok(commands)
     }
 
     /// Encodes a pass for each node, and reports their times.
-    fn timed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+    fn timed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
         let device = &self.program.device;
         let nodes = &self.list.nodes;
-        let timed = nodes.len().min(TIMED_NODES);
-        let queries = device.queries(2 * timed as u32);
-        let mut encoder = device.encoder();
-        for (index, node) in nodes.iter().enumerate() {
-            let index = index as u32;
-            let timestamp_writes = ((index as usize) < timed).then_some(ComputePassTimestampWrites {
-                query_set: &queries,
-                beginning_of_pass_write_index: Some(2 * index),
-                end_of_pass_write_index: Some(2 * index + 1),
-            });
-            let mut pass =
-                encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
-            self.node(node, &mut pass)?;
+        let timed = nodes.len().min(TIMED_NODES) as u32;
+        let mut commands = device.timed_commands(timed);
+        for (index, node) in (0..).zip(nodes) {
+            commands.begin_node(index, timed);
+            self.node(node, &mut commands)?;
         }
-        let bytes = 16 * timed as u64;
-        let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
-        encoder.resolve_query_set(&queries, 0..2 * timed as u32, &resolved, 0);
-        encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, bytes);
-        let times: Vec<u64> = device.submit_and_read(encoder, &staging, bytes, |read| {
-            read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
-        })?;
-        for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
+        let times = device.submit_and_time(commands, timed)?;
+        for (node, time) in nodes.iter().zip(times) {
             if !self.of(node).is_empty() {
-                let units = times[1].saturating_sub(times[0]);
-                let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
                 self.took(node, time, watch);
             }
         }
-        Ok(device.encoder())
+        Ok(device.commands())
     }
 
     /// Reports the time and the work of a node.
@@ -615,38 +581,38 @@ impl Run<'_> {
     }
 
     /// Encodes a node.
-    fn node(&mut self, node: &NodeLaunches, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn node(&mut self, node: &NodeLaunches, commands: &mut Commands) -> Result<()> {
         for instruction in self.of(node) {
             match instruction {
-                Instruction::Launch(launch) => self.launch(launch, pass)?,
+                Instruction::Launch(launch) => self.launch(launch, commands)?,
                 Instruction::Above(few, variants) => {
                     let launch = self.variant(variants);
                     if self.counts.of(launch.count) > *few {
-                        self.launch(launch, pass)?;
+                        self.launch(launch, commands)?;
                     }
                 }
-                Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
-                Instruction::Attend(attend) => self.attend(attend, pass)?,
+                Instruction::ByRows(variants) => self.launch(self.variant(variants), commands)?,
+                Instruction::Attend(attend) => self.attend(attend, commands)?,
             }
         }
         Ok(())
     }
 
-    fn launch(&mut self, launch: &GpuLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn launch(&mut self, launch: &GpuLaunch, commands: &mut Commands) -> Result<()> {
         let (first, groups) = launch.grid.sizes(self.counts.of(launch.count));
         if groups.contains(&0) {
             return Ok(());
         }
         let mut words = launch.words.clone();
         words[0] = first;
-        self.dispatch(launch, &words, groups, pass)
+        self.dispatch(launch, &words, groups, commands)
     }
 
     /// As many rows at once as the partial results have room for.
-    fn attend(&mut self, attend: &AttendLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn attend(&mut self, attend: &AttendLaunch, commands: &mut Commands) -> Result<()> {
         let AttendLaunch { chunks, join, tiles, span, heads, value_size, room } = attend;
         if let (Some(tiles), Some(count)) = (tiles, filled_tiles(self.sequences)) {
-            return self.dispatch(tiles, &tiles.words, [*heads, count, 1], pass);
+            return self.dispatch(tiles, &tiles.words, [*heads, count, 1], commands);
         }
         let seen = chunks_seen(self.sequences, *span).max(1);
         let of_row = u64::from(*heads) * u64::from(seen) * u64::from(value_size + 2);
@@ -657,7 +623,7 @@ impl Run<'_> {
             let rows = at_once.min(self.counts.rows - first);
             let mut words = chunks.words.clone();
             (words[0], words[1]) = (rows, first);
-            self.dispatch(chunks, &words, [*heads, rows, seen], pass)?;
+            self.dispatch(chunks, &words, [*heads, rows, seen], commands)?;
             first += rows;
             // Rows with one chunk are joined already.
             if seen == 1 {
@@ -666,7 +632,7 @@ impl Run<'_> {
             let mut words = join.words.clone();
             let (all, groups) = join.grid.sizes(rows);
             (words[0], words[1], words[6]) = (all, first - rows, seen);
-            self.dispatch(join, &words, groups, pass)?;
+            self.dispatch(join, &words, groups, commands)?;
         }
         Ok(())
     }
@@ -675,26 +641,20 @@ impl Run<'_> {
         &mut self,
         launch: &GpuLaunch,
         words: &[u32],
-        [x, y, z]: [u32; 3],
-        pass: &mut ComputePass<'_>,
+        groups: [u32; 3],
+        commands: &mut Commands,
     ) -> Result<()> {
         if self.bound[launch.id].is_none() {
             self.bound[launch.id] = Some(self.bind(launch)?);
         }
-        let Some(BoundLaunch { pipeline, group }) = &self.bound[launch.id] else {
-            return Ok(());
-        };
-        pass.set_pipeline(pipeline.pipeline());
-        pass.set_bind_group(0, group, &[]);
-        let mut bytes = [0; IMMEDIATE_BYTES as usize];
-        bytes.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
-        pass.set_immediates(0, &bytes);
-        pass.dispatch_workgroups(x, y, z);
+        if let Some(bound) = &self.bound[launch.id] {
+            commands.launch(bound, words, groups);
+        }
         self.launched += 1;
         Ok(())
     }
 
-    fn bind(&self, launch: &GpuLaunch) -> Result<BoundLaunch> {
+    fn bind(&self, launch: &GpuLaunch) -> Result<BoundKernel> {
         let GpuProgram { device, slots, step, faults, picks, .. } = self.program;
         let pipeline = device.pipeline(launch.kernel)?;
         let part = |bind: &BufferRef| match bind {
@@ -708,9 +668,7 @@ impl Run<'_> {
             BufferRef::Unwritten(index) => device.unwritten(*index),
         };
         let parts: Vec<BufferPart> = launch.binds.iter().map(part).collect();
-        let group = device.bind(&pipeline, &parts);
-        device.check()?;
-        Ok(BoundLaunch { pipeline, group })
+        device.bind(&pipeline, &parts)
     }
 }
 

@@ -1,0 +1,65 @@
+// What all kernels share: the argument of a launch, words and their bits, and the instructions that C++ has no name for.
+// On a host, `emulation.h` (tests/cuda) has these instructions by their definitions.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+
+// The addresses of what a kernel binds, in the order of its WGSL twin, and its words (`LaunchData` of cuda/driver.rs).
+struct Launch { void* binds[10]; u32 words[16]; };
+
+#ifndef EMULATED
+#define DEVICE static __device__ __forceinline__
+// Not inlined, as it is long and rarely used.
+#define RARE static __device__ __noinline__
+#define CONSTANT static __device__ const
+#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) girih_##name(const __grid_constant__ Launch launch)
+
+// The number in half precision of these bits.
+DEVICE float of_half(u32 bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((u16)bits));
+    return x;
+}
+
+// c += a · b of 16 rows and 8 columns, 32 bytes each: `mma.m16n8k32`, with the layout of fragments of the PTX manual.
+DEVICE void multiply_bytes(int c[4], const u32 a[4], const u32 b[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Begins to copy 16 bytes to the block's memory.
+DEVICE void copy_16(void* to, const void* from) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
+}
+
+// Waits for the copies of this thread.
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
+
+template <class Params> DEVICE const Params& params(const Launch& launch) { return *(const Params*)launch.words; }
+
+DEVICE u32 least(u32 a, u32 b) { return a < b ? a : b; }
+DEVICE u32 largest_of(u32 a, u32 b) { return a > b ? a : b; }
+
+// The number of a block in two dimensions.
+DEVICE u32 block_number() { return blockIdx.y * gridDim.x + blockIdx.x; }
+
+// The sum of 256 numbers, by a warp, in the order of a tree of halves: 128 apart, then 64, down to 1.
+DEVICE float tree_of_warp(const float* numbers) {
+    u32 lane = threadIdx.x % 32;
+    float v[8];
+    for (u32 j = 0; j < 8; j += 1) v[j] = numbers[lane + 32 * j];
+    float sum = ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+    for (u32 half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    return sum;
+}
+
+// The sum of the numbers of 256 threads, in this order. Each warp computes it.
+DEVICE float sum_of_256(float part, float* room) {
+    room[threadIdx.x] = part;
+    __syncthreads();
+    return tree_of_warp(room);
+}
