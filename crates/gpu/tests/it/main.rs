@@ -2,6 +2,7 @@
 
 mod carried;
 mod conformance;
+mod emulated;
 mod formats;
 mod fusion;
 mod integers;
