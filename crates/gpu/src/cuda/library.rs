@@ -94,13 +94,17 @@ impl Functions {
     }
 }
 
-/// The driver, which this process loads once.
+/// The driver, which this process loads once; one that is installed later is found.
 ///
 /// # Errors
 /// When there is none, it is too old, or it cannot be used.
 pub(crate) fn functions() -> Result<&'static Functions> {
-    static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
-    LOADED.get_or_init(load).as_ref().map_err(|sentence| Error::with_kind(ErrorKind::NotFound, sentence.clone()))
+    static LOADED: OnceLock<Functions> = OnceLock::new();
+    if let Some(loaded) = LOADED.get() {
+        return Ok(loaded);
+    }
+    let made = load().map_err(|sentence| Error::with_kind(ErrorKind::NotFound, sentence))?;
+    Ok(LOADED.get_or_init(|| made))
 }
 
 fn load() -> Result<Functions, String> {

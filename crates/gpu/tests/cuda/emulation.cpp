@@ -40,6 +40,7 @@ constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500;
 
 // Threads that wait for each other. A thread is at most one meeting ahead of another, so two buffers do.
 struct Meeting {
+    // Of all threads that have not ended; those that wait; the number of the meeting.
     unsigned members, arrived, number;
     std::vector<unsigned> words[2];
 
@@ -113,27 +114,31 @@ void resume(unsigned index) {
     setcontext(&fiber.begin);
 }
 
-void run_block() {
+// How often threads have met, and how many have ended.
+unsigned progress(unsigned threads) {
+    unsigned count = block.number;
+    for (unsigned warp = 0; warp < threads / 32; warp += 1) count += warps[warp].number;
+    for (unsigned i = 0; i < threads; i += 1) count += fibers[i].is_done ? 1 : 0;
+    return count;
+}
+
+// Runs each thread up to where it waits, again and again: the first thread first, or the last one, so that what a missing barrier
+// allows happens in one of both orders.
+void run_block(bool is_backward) {
     unsigned threads = blockDim.x;
     block = Meeting{threads, 0, 0, {}};
     for (unsigned warp = 0; warp < threads / 32; warp += 1) warps[warp] = Meeting{32, 0, 0, {}};
     for (unsigned i = 0; i < threads; i += 1) fibers[i].is_done = false;
     for (;;) {
-        unsigned left = 0, before = 0, after = block.number;
-        for (unsigned warp = 0; warp < threads / 32; warp += 1) after += warps[warp].number;
-        before = after + 0;
+        unsigned before = progress(threads), left = 0;
         for (unsigned i = 0; i < threads; i += 1) {
-            if (fibers[i].is_done) {
-                before += 1;
-                continue;
-            }
-            resume(i);
-            left += fibers[i].is_done ? 0 : 1;
+            unsigned own = is_backward ? threads - 1 - i : i;
+            if (fibers[own].is_done) continue;
+            resume(own);
+            left += fibers[own].is_done ? 0 : 1;
         }
         if (left == 0) return;
-        after = block.number + (threads - left);
-        for (unsigned warp = 0; warp < threads / 32; warp += 1) after += warps[warp].number;
-        if (after == before) fail("waits for threads that do not come");
+        if (progress(threads) == before) fail("waits for threads that do not come");
     }
 }
 
@@ -242,11 +247,13 @@ int cuLaunchKernel(
     std::lock_guard<std::mutex> guard(running);
     memcpy(&launch, arguments[0], sizeof launch);
     kernel = function->kernel;
+    static unsigned launches = 0;
+    launches += 1;
     gridDim = {x, y, z};
     blockDim = {threads, 1, 1};
     for (blockIdx.z = 0; blockIdx.z < z; blockIdx.z += 1) {
         for (blockIdx.y = 0; blockIdx.y < y; blockIdx.y += 1) {
-            for (blockIdx.x = 0; blockIdx.x < x; blockIdx.x += 1) run_block();
+            for (blockIdx.x = 0; blockIdx.x < x; blockIdx.x += 1) run_block(launches % 2 == 0);
         }
     }
     return 0;

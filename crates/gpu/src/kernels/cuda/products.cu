@@ -104,11 +104,11 @@ template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Laun
     u32 unit = (blockIdx.z * p.bands + band) * p.groups * 32 + lane;
     u32 slices = (p.groups + 7) / 8;
     float sum = 0.0f;
+    Slice<Codes> slice;
+    if (ROWS == 1 && team < slices) slice.load(p, codes, scales, unit, team * 8);
     for (u32 turn = 0; turn < slices; turn += teams) {
         u32 first = (turn + team) * 8;
         u32 have = first < p.groups ? least(p.groups - first, 8) : 0;
-        Slice<Codes> slice;
-        if (ROWS == 1 && have > 0) slice.load(p, codes, scales, unit, first);
         round_turn<ROWS>(p, x, row, blockIdx.z, turn * 8, (uint2*)x_codes, x_scales);
         __syncthreads();
         float sums[ROWS];
@@ -139,6 +139,8 @@ template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Laun
         }
         #pragma unroll
         for (u32 r = 0; r < ROWS; r += 1) parts[(team * ROWS + r) * 32 + lane] = sums[r];
+        u32 next = first + teams * 8;
+        if (ROWS == 1 && next < p.groups) slice.load(p, codes, scales, unit, next);
         __syncthreads();
         // Warps without a slice add zeros, which change no sum that began with one.
         if (team < ROWS) {
