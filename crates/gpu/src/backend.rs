@@ -6,8 +6,8 @@ use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
 use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::cuda::refuse::{cuda_knows, cuda_objections};
+use crate::device::{GpuDevice, UPLOAD_BYTES};
 use crate::device_list::{AdapterChoice, find_cuda};
 use crate::integer_source::ProductUnit;
 use crate::kernel::KernelTuning;
@@ -39,7 +39,8 @@ impl GpuBackend {
         if let AdapterChoice::Cuda(number) = choice {
             let device = GpuDevice::open_cuda(&find_cuda(*number)?)?;
             if precision != ActPrecision::Int8 {
-                let sentence = "gpu:cuda has kernels for activations in int8 only: leave --act-precision int8";
+                let sentence =
+                    "gpu:cuda has kernels for activations in int8 only: leave --act-precision int8";
                 return Err(Error::with_kind(ErrorKind::Refused, sentence));
             }
             let memory = memory.or_else(|| device.free_cuda_memory());
@@ -51,10 +52,16 @@ impl GpuBackend {
     }
 
     /// The backend without matrix units (does not affect results).
-    #[must_use]
-    pub fn without_matrix_units(mut self) -> GpuBackend {
+    ///
+    /// # Errors
+    /// When its kernels are those for CUDA, which multiply many rows by matrix units only.
+    pub fn without_matrix_units(mut self) -> Result<GpuBackend> {
+        if self.device.is_cuda() {
+            let sentence = "gpu:cuda multiplies many rows by matrix units only: leave --gpu-products matrix";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         self.tuning.unit = ProductUnit::Dot;
-        self
+        Ok(self)
     }
 
     /// The backend, if it uses matrix units.
@@ -90,7 +97,8 @@ impl Backend for GpuBackend {
     }
 
     fn kernels(&self) -> String {
-        self.device.product.clone()
+        let interface = if self.device.is_cuda() { " (CUDA)" } else { "" };
+        format!("{}{interface}", self.device.product)
     }
 
     fn describe(&self, _: &Graph) -> String {

@@ -124,7 +124,8 @@ pub(crate) fn find_cuda(number: usize) -> Result<CudaDevice> {
     let list: Vec<String> =
         all.iter().map(|device| format!("gpu:{} ({})", device.name, device.product)).collect();
     all.into_iter().nth(number).ok_or_else(|| {
-        let known = if list.is_empty() { "it lists none".to_owned() } else { format!("use {}", list.join(", ")) };
+        let known =
+            if list.is_empty() { "it lists none".to_owned() } else { format!("use {}", list.join(", ")) };
         let sentence = format!("NVIDIA's driver has no device cuda:{number}: {known}");
         Error::with_kind(ErrorKind::NotFound, sentence)
     })

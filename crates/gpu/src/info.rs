@@ -109,7 +109,11 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
 fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDevice>> {
     let device = |name: &str, device: &CudaDevice| {
         let about = format!("{}, through CUDA (never run on a GPU yet)", device.product);
-        BackendDevice { name: Some(name.to_owned()), about, settings: vec![("driver", device.driver.clone())] }
+        BackendDevice {
+            name: Some(name.to_owned()),
+            about,
+            settings: vec![("driver", device.driver.clone())],
+        }
     };
     let AdapterChoice::Cuda(number) = choice else {
         let all = cuda_devices().unwrap_or_default();
@@ -135,6 +139,6 @@ fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn Any
     Ok(Box::new(match settings.get(PRODUCTS) {
         None => backend,
         Some("matrix") => backend.with_matrix_units()?,
-        Some(_) => backend.without_matrix_units(),
+        Some(_) => backend.without_matrix_units()?,
     }))
 }

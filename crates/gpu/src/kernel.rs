@@ -60,11 +60,8 @@ impl KernelTuning {
     };
 
     /// For the kernels for CUDA.
-    pub const CUDA: KernelTuning = KernelTuning {
-        integers: IntegerTuning::Cuda,
-        unit: ProductUnit::IntegerMatrix,
-        ..KernelTuning::GPU
-    };
+    pub const CUDA: KernelTuning =
+        KernelTuning { integers: IntegerTuning::Cuda, unit: ProductUnit::IntegerMatrix, ..KernelTuning::GPU };
 
     /// With this unit for many rounded rows.
     pub fn with_unit(self, unit: ProductUnit) -> KernelTuning {

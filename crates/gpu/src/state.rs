@@ -185,13 +185,7 @@ impl State for GpuState {
         let mut commands = self.device.commands();
         let mut at = 0;
         for tensor in self.of(group) {
-            commands.copy(
-                &tensor.buffer,
-                tensor.offset(block),
-                &staging,
-                at,
-                tensor.block_bytes,
-            );
+            commands.copy(&tensor.buffer, tensor.offset(block), &staging, at, tensor.block_bytes);
             at += tensor.block_bytes;
         }
         self.device.submit_and_read(commands, &staging, bytes, |read| read[..bytes as usize].to_vec())

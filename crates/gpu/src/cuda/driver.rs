@@ -431,8 +431,7 @@ impl CudaDriver {
         let between = |pair: &[Event]| {
             let mut milliseconds = 0.0_f32;
             // SAFETY: both events have passed, as the stream has ended.
-            let status =
-                unsafe { (api.event_elapsed)(&raw mut milliseconds, pair[0].event, pair[1].event) };
+            let status = unsafe { (api.event_elapsed)(&raw mut milliseconds, pair[0].event, pair[1].event) };
             failure(api, status, "read a time")?;
             Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
         };
@@ -519,14 +518,7 @@ impl CudaCommands {
     }
 
     /// Copies bytes to another buffer of the device, or to one of the host.
-    pub fn copy(
-        &self,
-        from: &CudaBuffer,
-        from_offset: u64,
-        to: &CudaBuffer,
-        to_offset: u64,
-        bytes: u64,
-    ) {
+    pub fn copy(&self, from: &CudaBuffer, from_offset: u64, to: &CudaBuffer, to_offset: u64, bytes: u64) {
         let Context { api, stream, .. } = &*self.context;
         let (source, count) = (from.device(from_offset, bytes), bytes as usize);
         let status = match to.0.place {

@@ -52,7 +52,8 @@ pub(crate) fn layout_name(layout: BandLayout) -> Option<&'static str> {
 
 /// The kernel for CUDA that has the numbers of another one; `None` if there is none.
 pub(crate) fn cuda_kernel(kernel: GpuKernel) -> Option<CudaKernel> {
-    let of = |module, name: &str, threads| Some(CudaKernel { module, name: format!("girih_{name}"), threads });
+    let of =
+        |module, name: &str, threads| Some(CudaKernel { module, name: format!("girih_{name}"), threads });
     let rows = |name: &str, threads| of(CudaModule::Rows, name, threads);
     let products = |name: &str, layout: BandLayout, tile: u32, threads| {
         let layout = layout_name(layout)?;

@@ -111,7 +111,10 @@ fn load() -> Result<Functions, String> {
     // SAFETY: the library is the system's driver, whose initialization has no other conditions.
     let found = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
     let library = found.ok_or_else(|| {
-        format!("gpu:cuda needs NVIDIA's driver, but {} is not found: install it, or use --backend gpu", NAMES[0])
+        format!(
+            "gpu:cuda needs NVIDIA's driver, but {} is not found: install it, or use --backend gpu",
+            NAMES[0]
+        )
     })?;
     let functions = Functions::find(library)?;
     // SAFETY: the flags are 0, as the header demands.

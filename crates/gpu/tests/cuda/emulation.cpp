@@ -114,31 +114,32 @@ void resume(unsigned index) {
     setcontext(&fiber.begin);
 }
 
-// How often threads have met, and how many have ended.
-unsigned progress(unsigned threads) {
-    unsigned count = block.number;
-    for (unsigned warp = 0; warp < threads / 32; warp += 1) count += warps[warp].number;
-    for (unsigned i = 0; i < threads; i += 1) count += fibers[i].is_done ? 1 : 0;
-    return count;
+// Runs each thread of a warp up to where it waits; whether the warp came further.
+bool run_warp(unsigned warp, bool is_backward) {
+    unsigned meetings = warps[warp].number, ended = 0;
+    for (unsigned i = 0; i < 32; i += 1) {
+        unsigned own = warp * 32 + (is_backward ? 31 - i : i);
+        if (fibers[own].is_done) continue;
+        resume(own);
+        ended += fibers[own].is_done ? 1 : 0;
+    }
+    return ended > 0 || warps[warp].number != meetings;
 }
 
-// Runs each thread up to where it waits, again and again: the first thread first, or the last one, so that what a missing barrier
-// allows happens in one of both orders.
+// Runs each warp up to a barrier of the block before the next one begins: the first warp first, or the last one, so that what a
+// missing barrier allows happens in one of both orders.
 void run_block(bool is_backward) {
-    unsigned threads = blockDim.x;
-    block = Meeting{threads, 0, 0, {}};
-    for (unsigned warp = 0; warp < threads / 32; warp += 1) warps[warp] = Meeting{32, 0, 0, {}};
-    for (unsigned i = 0; i < threads; i += 1) fibers[i].is_done = false;
-    for (;;) {
-        unsigned before = progress(threads), left = 0;
-        for (unsigned i = 0; i < threads; i += 1) {
-            unsigned own = is_backward ? threads - 1 - i : i;
-            if (fibers[own].is_done) continue;
-            resume(own);
-            left += fibers[own].is_done ? 0 : 1;
+    unsigned count = blockDim.x / 32;
+    block = Meeting{blockDim.x, 0, 0, {}};
+    for (unsigned warp = 0; warp < count; warp += 1) warps[warp] = Meeting{32, 0, 0, {}};
+    for (unsigned i = 0; i < blockDim.x; i += 1) fibers[i].is_done = false;
+    while (block.members > 0) {
+        unsigned meetings = block.number;
+        bool is_further = false;
+        for (unsigned i = 0; i < count; i += 1) {
+            while (run_warp(is_backward ? count - 1 - i : i, is_backward)) is_further = true;
         }
-        if (left == 0) return;
-        if (progress(threads) == before) fail("waits for threads that do not come");
+        if (!is_further && block.number == meetings) fail("waits for threads that do not come");
     }
 }
 

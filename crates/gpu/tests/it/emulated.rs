@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use girih_graph::OpName;
-use girih_graph::testing::{Case, Open, Roundoff, TestedBackend, check_cases, draw};
+use girih_graph::testing::{Case, Open, Roundoff, TestedBackend, check_cases, draw, draw_decoder};
+use girih_tensor::DType;
 use libloading::Library;
 
 use crate::opened::open;
@@ -102,6 +103,19 @@ fn each_op_is_within_its_bound_and_has_equal_bytes_in_any_steps() {
         assert_eq!(report.faults(), [] as [&str; 0]);
         assert_eq!(report.ops.values().map(|of_op| of_op.cases).sum::<usize>(), count, "{op:?}");
     }
+}
+
+/// Whole layers, in which queries, keys and values are one launch. `fusion.rs` compares them with the nodes alone.
+#[test]
+fn layers_for_cuda_have_equal_bytes_in_any_steps() {
+    let Some(name) = emulated() else { return };
+    let _open = open(name);
+    let ways: [Open<'_>; 1] = [&|| open(name)];
+    let decoders = (0..3).map(|seed| (seed, draw_decoder(seed, DType::Q4_0, DType::F16)));
+    let report = check_cases(TestedBackend::new(name, &ways, None), decoders);
+    println!("{report}");
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert_eq!(report.ops.values().map(|of_op| of_op.cases).sum::<usize>(), 3);
 }
 
 #[test]
