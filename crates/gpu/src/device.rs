@@ -10,7 +10,7 @@ use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::cuda::driver::{CudaDevice, CudaDriver};
 use crate::device_list::GpuAdapter;
-use crate::driver::{BoundKernel, Buffer, BufferPart, Commands, Driver, Pipeline};
+use crate::driver::{BoundKernel, BufferPart, Commands, Driver, GpuBuffer, Pipeline};
 use crate::faults::{FaultLog, locked};
 use crate::integer_source::ProductUnit;
 use crate::kernel::{GpuKernel, KernelTuning};
@@ -44,8 +44,8 @@ pub(crate) struct GpuDevice {
     pipelines: Mutex<HashMap<GpuKernel, Arc<Pipeline>>>,
     limits: DeviceLimits,
     tuning: KernelTuning,
-    unread: Buffer,
-    unwritten: [Buffer; UNWRITTEN],
+    unread: GpuBuffer,
+    unwritten: [GpuBuffer; UNWRITTEN],
 }
 
 /// What a device has room for.
@@ -238,7 +238,7 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When memory is short, or the size exceeds what the device can bind.
-    pub fn buffer(&self, what: &str, bytes: u64) -> Result<Buffer> {
+    pub fn buffer(&self, what: &str, bytes: u64) -> Result<GpuBuffer> {
         let size = bytes.max(NULL_BYTES).next_multiple_of(NULL_BYTES);
         if size > self.binding_limit() {
             let limit = self.binding_limit();
@@ -257,14 +257,14 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When memory is short.
-    pub fn staging(&self, bytes: u64) -> Result<Buffer> {
+    pub fn staging(&self, bytes: u64) -> Result<GpuBuffer> {
         let buffer = self.driver.staging(bytes.max(NULL_BYTES).next_multiple_of(NULL_BYTES));
         self.check()?;
         Ok(buffer)
     }
 
     /// Writes bytes to a buffer before what is submitted next.
-    pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) {
+    pub fn write(&self, buffer: &GpuBuffer, offset: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.driver.write(buffer, offset, bytes);
         }
@@ -274,7 +274,7 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn upload(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn upload(&self, buffer: &GpuBuffer, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut at = offset;
         for part in bytes.chunks(UPLOAD_BYTES) {
             self.write(buffer, at, part);
@@ -314,7 +314,7 @@ impl GpuDevice {
     pub fn submit_and_read<T>(
         &self,
         commands: Commands,
-        staging: &Buffer,
+        staging: &GpuBuffer,
         bytes: u64,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
@@ -333,7 +333,7 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn read(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    pub fn read(&self, buffer: &GpuBuffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let staging = self.staging(bytes)?;
         let mut commands = self.commands();
         commands.copy(buffer, offset, &staging, 0, bytes.next_multiple_of(4));

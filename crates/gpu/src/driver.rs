@@ -17,7 +17,7 @@ pub(crate) enum Driver {
 
 /// Memory of a device, or of the host for its results.
 #[derive(Clone, Debug)]
-pub(crate) enum Buffer {
+pub(crate) enum GpuBuffer {
     Wgpu(wgpu::Buffer),
     Cuda(CudaBuffer),
 }
@@ -25,7 +25,7 @@ pub(crate) enum Buffer {
 /// A part of a buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct BufferPart {
-    pub buffer: Buffer,
+    pub buffer: GpuBuffer,
     pub offset: u64,
     pub bytes: u64,
 }
@@ -57,56 +57,56 @@ pub(crate) enum Commands {
 /// The reason for which another driver's part cannot occur.
 const OWN: &str = "buffers, kernels and commands are used with the driver that made them";
 
-impl Buffer {
+impl GpuBuffer {
     /// The bytes of the buffer.
     pub fn size(&self) -> u64 {
         match self {
-            Buffer::Wgpu(buffer) => buffer.size(),
-            Buffer::Cuda(buffer) => buffer.size(),
+            GpuBuffer::Wgpu(buffer) => buffer.size(),
+            GpuBuffer::Cuda(buffer) => buffer.size(),
         }
     }
 
     fn wgpu(&self) -> &wgpu::Buffer {
         match self {
-            Buffer::Wgpu(buffer) => buffer,
-            Buffer::Cuda(_) => unreachable!("{OWN}"),
+            GpuBuffer::Wgpu(buffer) => buffer,
+            GpuBuffer::Cuda(_) => unreachable!("{OWN}"),
         }
     }
 
     fn cuda(&self) -> &CudaBuffer {
         match self {
-            Buffer::Cuda(buffer) => buffer,
-            Buffer::Wgpu(_) => unreachable!("{OWN}"),
+            GpuBuffer::Cuda(buffer) => buffer,
+            GpuBuffer::Wgpu(_) => unreachable!("{OWN}"),
         }
     }
 }
 
 impl BufferPart {
     /// A whole buffer.
-    pub fn whole(buffer: &Buffer) -> BufferPart {
+    pub fn whole(buffer: &GpuBuffer) -> BufferPart {
         BufferPart { buffer: buffer.clone(), offset: 0, bytes: buffer.size() }
     }
 }
 
 impl Driver {
     /// A zeroed buffer for kernels; the next check reports what goes wrong.
-    pub fn buffer(&self, label: &str, bytes: u64) -> Buffer {
+    pub fn buffer(&self, label: &str, bytes: u64) -> GpuBuffer {
         match self {
-            Driver::Wgpu(driver) => Buffer::Wgpu(driver.buffer(label, bytes)),
-            Driver::Cuda(driver) => Buffer::Cuda(driver.buffer(bytes)),
+            Driver::Wgpu(driver) => GpuBuffer::Wgpu(driver.buffer(label, bytes)),
+            Driver::Cuda(driver) => GpuBuffer::Cuda(driver.buffer(bytes)),
         }
     }
 
     /// A buffer from which the host reads; the next check reports what goes wrong.
-    pub fn staging(&self, bytes: u64) -> Buffer {
+    pub fn staging(&self, bytes: u64) -> GpuBuffer {
         match self {
-            Driver::Wgpu(driver) => Buffer::Wgpu(driver.staging(bytes)),
-            Driver::Cuda(driver) => Buffer::Cuda(driver.staging(bytes)),
+            Driver::Wgpu(driver) => GpuBuffer::Wgpu(driver.staging(bytes)),
+            Driver::Cuda(driver) => GpuBuffer::Cuda(driver.staging(bytes)),
         }
     }
 
     /// Writes bytes to a buffer before what is submitted next.
-    pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) {
+    pub fn write(&self, buffer: &GpuBuffer, offset: u64, bytes: &[u8]) {
         match self {
             Driver::Wgpu(driver) => driver.write(buffer.wgpu(), offset, bytes),
             Driver::Cuda(driver) => driver.write(buffer.cuda(), offset, bytes),
@@ -148,7 +148,7 @@ impl Driver {
     pub fn submit_and_read<T>(
         &self,
         commands: Commands,
-        (staging, bytes): (&Buffer, u64),
+        (staging, bytes): (&GpuBuffer, u64),
         patience: Duration,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
@@ -239,7 +239,7 @@ impl Commands {
     }
 
     /// Copies bytes between buffers.
-    pub fn copy(&mut self, from: &Buffer, from_offset: u64, to: &Buffer, to_offset: u64, bytes: u64) {
+    pub fn copy(&mut self, from: &GpuBuffer, from_offset: u64, to: &GpuBuffer, to_offset: u64, bytes: u64) {
         match self {
             Commands::Wgpu(commands) => {
                 commands.copy(from.wgpu(), from_offset, to.wgpu(), to_offset, bytes);
@@ -251,7 +251,7 @@ impl Commands {
     }
 
     /// Zeroes bytes of a buffer.
-    pub fn clear(&mut self, buffer: &Buffer, offset: u64, bytes: u64) {
+    pub fn clear(&mut self, buffer: &GpuBuffer, offset: u64, bytes: u64) {
         match self {
             Commands::Wgpu(commands) => commands.clear(buffer.wgpu(), offset, bytes),
             Commands::Cuda(commands) => commands.clear(buffer.cuda(), offset, bytes),

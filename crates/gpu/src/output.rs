@@ -7,14 +7,14 @@ use girih_graph::{Graph, HostRows, Output, Picks};
 use girih_tensor::Result;
 
 use crate::device::GpuDevice;
-use crate::driver::Buffer;
+use crate::driver::GpuBuffer;
 use crate::picks::{RowPick, has_picks};
 
 /// Rows that the host has not fetched.
 #[derive(Debug)]
 pub(crate) struct DeviceRows {
     pub device: Arc<GpuDevice>,
-    pub buffer: Buffer,
+    pub buffer: GpuBuffer,
     pub count: usize,
 }
 

@@ -9,7 +9,7 @@ use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, 
 use girih_tensor::{DType, Error, Result};
 
 use crate::device::GpuDevice;
-use crate::driver::{BoundKernel, Buffer, BufferPart, Commands};
+use crate::driver::{BoundKernel, BufferPart, Commands, GpuBuffer};
 use crate::group::JoinedNodes;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
@@ -44,11 +44,11 @@ pub struct GpuProgram {
     all_rows: List,
     /// Computes only the output rows of the values of these names, unless one of them is watched.
     output_rows_only: Option<(List, Vec<String>)>,
-    slots: Vec<Buffer>,
-    step: Buffer,
-    faults: Buffer,
+    slots: Vec<GpuBuffer>,
+    step: GpuBuffer,
+    faults: GpuBuffer,
     /// The largest numbers of the runs of result rows, and of the rows.
-    picks: [Buffer; 2],
+    picks: [GpuBuffer; 2],
     memory: RefCell<StepBuffers>,
 }
 
@@ -57,7 +57,7 @@ pub struct GpuProgram {
 struct StepBuffers {
     words: Vec<u32>,
     bytes: Vec<u8>,
-    staging: Option<Buffer>,
+    staging: Option<GpuBuffer>,
     /// Whether the last step has ended and found no faults, so that their number is 0.
     has_no_faults: bool,
 }

@@ -8,7 +8,7 @@ use girih_graph::{Graph, GroupId, Op, RangeFault, Role, StateKind, Value, ValueI
 use girih_tensor::{DType, Error, Result};
 
 use crate::device::GpuDevice;
-use crate::driver::Buffer;
+use crate::driver::GpuBuffer;
 use crate::step_table::group_of;
 
 /// Numbers that share a scale in Q8_0.
@@ -89,7 +89,7 @@ struct StateTensor {
     name: String,
     group: GroupId,
     block_bytes: u64,
-    buffer: Buffer,
+    buffer: GpuBuffer,
 }
 
 impl GpuState {
@@ -123,7 +123,7 @@ impl GpuState {
     }
 
     /// The buffer of a state value, by its number among those of the graph.
-    pub(crate) fn buffer(&self, index: usize) -> &Buffer {
+    pub(crate) fn buffer(&self, index: usize) -> &GpuBuffer {
         &self.tensors[index].buffer
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::cuda::kernels::{CudaModule, cuda_kernel};
-use crate::cuda::library::{Functions, NOT_READY, OUT_OF_MEMORY, Status, functions};
+use crate::cuda::library::{CudaFunctions, NOT_READY, OUT_OF_MEMORY, Status, functions};
 use crate::faults::{FaultLog, locked, out_of_memory};
 use crate::kernel::{GpuKernel, IMMEDIATE_BYTES};
 
@@ -62,7 +62,7 @@ pub(crate) fn cuda_devices() -> Result<Vec<CudaDevice>> {
     (0..count).map(|ordinal| described(api, ordinal, version)).collect()
 }
 
-fn described(api: &Functions, ordinal: c_int, version: c_int) -> Result<CudaDevice> {
+fn described(api: &CudaFunctions, ordinal: c_int, version: c_int) -> Result<CudaDevice> {
     let mut device = 0;
     let mut name = [0_u8; 256];
     // SAFETY: the driver writes a number, then a text that ends with a zero within the room of `name`.
@@ -88,7 +88,7 @@ fn described(api: &Functions, ordinal: c_int, version: c_int) -> Result<CudaDevi
 }
 
 /// The error of a call outside a step.
-fn failure(api: &Functions, status: Status, what: &str) -> Result<()> {
+fn failure(api: &CudaFunctions, status: Status, what: &str) -> Result<()> {
     match status {
         0 => Ok(()),
         status => {
@@ -100,7 +100,7 @@ fn failure(api: &Functions, status: Status, what: &str) -> Result<()> {
 
 /// A context with its stream.
 struct Context {
-    api: &'static Functions,
+    api: &'static CudaFunctions,
     ordinal: c_int,
     context: usize,
     stream: usize,
@@ -146,13 +146,13 @@ pub(crate) struct CudaBuffer(Arc<Memory>);
 
 struct Memory {
     context: Arc<Context>,
-    place: Place,
+    place: MemoryPlace,
     bytes: u64,
 }
 
 /// Where memory is; 0 and null are memory that the driver refused.
 #[derive(Clone, Copy)]
-enum Place {
+enum MemoryPlace {
     Device(u64),
     Host(HostAddress),
 }
@@ -183,8 +183,8 @@ impl CudaBuffer {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.0.bytes), "a copy lies within its buffer");
         match self.0.place {
-            Place::Device(address) => address + offset,
-            Place::Host(_) => unreachable!("kernels and copies on the device use the device's memory"),
+            MemoryPlace::Device(address) => address + offset,
+            MemoryPlace::Host(_) => unreachable!("kernels and copies on the device use the device's memory"),
         }
     }
 }
@@ -194,13 +194,12 @@ impl Drop for Memory {
         self.context.enter();
         let api = self.context.api;
         match self.place {
-            Place::Device(0) => {}
-            // SAFETY: the driver gave the address, and whoever launches a kernel with it holds this value until the stream
-            // has ended it.
-            Place::Device(address) => self.context.note(unsafe { (api.memory_free)(address) }),
-            Place::Host(HostAddress(address)) if address.is_null() => {}
+            MemoryPlace::Device(0) => {}
+            // SAFETY: the driver gave the address. A kernel that uses it was launched before, and freeing waits for it.
+            MemoryPlace::Device(address) => self.context.note(unsafe { (api.memory_free)(address) }),
+            MemoryPlace::Host(HostAddress(address)) if address.is_null() => {}
             // SAFETY: as above.
-            Place::Host(HostAddress(address)) => self.context.note(unsafe { (api.host_free)(address) }),
+            MemoryPlace::Host(HostAddress(address)) => self.context.note(unsafe { (api.host_free)(address) }),
         }
     }
 }
@@ -209,16 +208,16 @@ impl Drop for Memory {
 pub(crate) struct CudaDriver {
     context: Arc<Context>,
     product: String,
-    modules: Mutex<HashMap<CudaModule, Arc<Module>>>,
+    modules: Mutex<HashMap<CudaModule, Arc<LoadedModule>>>,
 }
 
 /// Kernels that the driver has compiled.
-struct Module {
+struct LoadedModule {
     context: Arc<Context>,
     module: usize,
 }
 
-impl Drop for Module {
+impl Drop for LoadedModule {
     fn drop(&mut self) {
         self.context.enter();
         // SAFETY: nothing holds a function of the module any more.
@@ -230,7 +229,7 @@ impl Drop for Module {
 #[derive(Clone)]
 pub(crate) struct CudaPipeline {
     /// Keeps the function.
-    _module: Arc<Module>,
+    _module: Arc<LoadedModule>,
     function: usize,
     threads: u32,
 }
@@ -254,16 +253,16 @@ struct LaunchData {
 pub(crate) struct CudaCommands {
     context: Arc<Context>,
     /// An event before each node whose time is read, and one at the end.
-    events: Vec<Event>,
+    events: Vec<CudaEvent>,
 }
 
 /// A place in the order of the stream.
-struct Event {
+struct CudaEvent {
     context: Arc<Context>,
     event: usize,
 }
 
-impl Drop for Event {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         // SAFETY: the event was made by the driver, and a device that has not reached it is waited for.
         unsafe { (self.context.api.event_destroy)(self.event) };
@@ -306,7 +305,7 @@ impl CudaDriver {
         (status == 0).then_some(free as u64)
     }
 
-    fn buffer_at(&self, place: Place, bytes: u64) -> CudaBuffer {
+    fn buffer_at(&self, place: MemoryPlace, bytes: u64) -> CudaBuffer {
         CudaBuffer(Arc::new(Memory { context: Arc::clone(&self.context), place, bytes }))
     }
 
@@ -319,11 +318,11 @@ impl CudaDriver {
         let status = unsafe { (api.memory_alloc)(&raw mut address, bytes as usize) };
         self.context.note(status);
         if status != 0 {
-            return self.buffer_at(Place::Device(0), 0);
+            return self.buffer_at(MemoryPlace::Device(0), 0);
         }
-        // SAFETY: the address is that of so many bytes.
+        // SAFETY: the address is that of memory of this size.
         self.context.note(unsafe { (api.fill)(address, 0, bytes as usize, *stream) });
-        self.buffer_at(Place::Device(address), bytes)
+        self.buffer_at(MemoryPlace::Device(address), bytes)
     }
 
     /// A buffer from which the host reads; the next check reports what goes wrong.
@@ -335,10 +334,10 @@ impl CudaDriver {
         self.context.note(status);
         let (address, bytes) = if status == 0 { (address, bytes) } else { (std::ptr::null_mut(), 0) };
         if !address.is_null() {
-            // SAFETY: the memory has so many bytes, and nothing else knows it yet.
+            // SAFETY: the memory has this number of bytes, and nothing else knows it yet.
             unsafe { address.cast::<u8>().write_bytes(0, bytes as usize) };
         }
-        self.buffer_at(Place::Host(HostAddress(address)), bytes)
+        self.buffer_at(MemoryPlace::Host(HostAddress(address)), bytes)
     }
 
     /// Writes bytes to a buffer, after what was launched before.
@@ -346,7 +345,7 @@ impl CudaDriver {
         let Context { api, stream, .. } = &*self.context;
         self.context.enter();
         let to = buffer.device(offset, bytes.len() as u64);
-        // SAFETY: both sides have so many bytes, and the driver has read those of pageable memory when it returns.
+        // SAFETY: both sides have this number of bytes, and the driver has read those of pageable memory when it returns.
         self.context.note(unsafe { (api.copy_to_device)(to, bytes.as_ptr().cast(), bytes.len(), *stream) });
     }
 
@@ -358,7 +357,7 @@ impl CudaDriver {
             let mut event = 0;
             // SAFETY: the driver writes a handle.
             context.note(unsafe { (context.api.event_create)(&raw mut event, 0) });
-            Event { context: Arc::clone(context), event }
+            CudaEvent { context: Arc::clone(context), event }
         };
         let count = if timed > 0 { timed + 1 } else { 0 };
         CudaCommands { context: Arc::clone(context), events: (0..count).map(event).collect() }
@@ -405,13 +404,13 @@ impl CudaDriver {
     ) -> Result<T> {
         self.wait(patience)?;
         let bytes = bytes.min(staging.0.bytes) as usize;
-        let Place::Host(HostAddress(address)) = staging.0.place else {
+        let MemoryPlace::Host(HostAddress(address)) = staging.0.place else {
             unreachable!("results are copied to the host's memory")
         };
         if address.is_null() {
             return Ok(read(&[]));
         }
-        // SAFETY: the memory has so many bytes, was zeroed, and the stream that writes it has ended.
+        // SAFETY: the memory has this number of bytes, was zeroed, and the stream that writes it has ended.
         Ok(read(unsafe { std::slice::from_raw_parts(address.cast::<u8>(), bytes) }))
     }
 
@@ -428,7 +427,7 @@ impl CudaDriver {
         commands.mark(timed as usize);
         self.wait(patience)?;
         let api = self.context.api;
-        let between = |pair: &[Event]| {
+        let between = |pair: &[CudaEvent]| {
             let mut milliseconds = 0.0_f32;
             // SAFETY: both events have passed, as the stream has ended.
             let status = unsafe { (api.event_elapsed)(&raw mut milliseconds, pair[0].event, pair[1].event) };
@@ -458,7 +457,7 @@ impl CudaDriver {
         Ok(CudaPipeline { _module: module, function, threads: entry.threads })
     }
 
-    fn module(&self, which: CudaModule) -> Result<Arc<Module>> {
+    fn module(&self, which: CudaModule) -> Result<Arc<LoadedModule>> {
         let mut modules = locked(&self.modules);
         if let Some(known) = modules.get(&which) {
             return Ok(Arc::clone(known));
@@ -471,7 +470,7 @@ impl CudaDriver {
             (api.module_load)(&raw mut module, text.as_ptr().cast(), 0, none, std::ptr::null_mut())
         };
         failure(api, status, &format!("compile {}", which.name()))?;
-        let made = Arc::new(Module { context: Arc::clone(&self.context), module });
+        let made = Arc::new(LoadedModule { context: Arc::clone(&self.context), module });
         modules.insert(which, Arc::clone(&made));
         Ok(made)
     }
@@ -490,7 +489,7 @@ impl CudaDriver {
 impl CudaCommands {
     /// Records the event of this number.
     fn mark(&self, index: usize) {
-        if let Some(Event { event, .. }) = self.events.get(index) {
+        if let Some(CudaEvent { event, .. }) = self.events.get(index) {
             let Context { api, stream, .. } = &*self.context;
             // SAFETY: both handles live.
             self.context.note(unsafe { (api.event_record)(*event, *stream) });
@@ -523,10 +522,10 @@ impl CudaCommands {
         let (source, count) = (from.device(from_offset, bytes), bytes as usize);
         let status = match to.0.place {
             // SAFETY: both parts lie within their buffers.
-            Place::Device(_) => unsafe {
+            MemoryPlace::Device(_) => unsafe {
                 (api.copy_on_device)(to.device(to_offset, bytes), source, count, *stream)
             },
-            Place::Host(HostAddress(address)) => {
+            MemoryPlace::Host(HostAddress(address)) => {
                 let end = to_offset.checked_add(bytes);
                 assert!(end.is_some_and(|end| end <= to.0.bytes), "a copy lies within its buffer");
                 // SAFETY: both parts lie within their buffers, and the host reads them after a wait.

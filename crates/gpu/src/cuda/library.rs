@@ -27,21 +27,21 @@ pub(crate) const NOT_READY: Status = 600;
 macro_rules! functions {
     ($($name:ident = $symbol:literal: fn($($argument:ty),*) -> Status;)*) => {
         /// The functions of the driver.
-        pub(crate) struct Functions {
+        pub(crate) struct CudaFunctions {
             $(pub $name: unsafe extern "C" fn($($argument),*) -> Status,)*
             /// Keeps the functions where they are. It is never unloaded, as the driver has threads of its own.
             _library: ManuallyDrop<Library>,
         }
 
-        impl Functions {
+        impl CudaFunctions {
             /// Looks up every function.
-            fn find(library: Library) -> Result<Functions, String> {
+            fn find(library: Library) -> Result<CudaFunctions, String> {
                 $(
                     // SAFETY: the library is CUDA's driver, whose header declares this type.
                     let $name = *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                         .map_err(|_| format!("the CUDA driver lacks {}: update NVIDIA's driver", $symbol))?;
                 )*
-                Ok(Functions { $($name,)* _library: ManuallyDrop::new(library) })
+                Ok(CudaFunctions { $($name,)* _library: ManuallyDrop::new(library) })
             }
         }
     };
@@ -80,7 +80,7 @@ functions! {
     error_name = "cuGetErrorName": fn(Status, *mut *const c_char) -> Status;
 }
 
-impl Functions {
+impl CudaFunctions {
     /// The name of a status, such as `CUDA_ERROR_INVALID_VALUE`.
     pub fn name_of(&self, status: Status) -> String {
         let mut name = std::ptr::null();
@@ -98,8 +98,8 @@ impl Functions {
 ///
 /// # Errors
 /// When there is none, it is too old, or it cannot be used.
-pub(crate) fn functions() -> Result<&'static Functions> {
-    static LOADED: OnceLock<Functions> = OnceLock::new();
+pub(crate) fn functions() -> Result<&'static CudaFunctions> {
+    static LOADED: OnceLock<CudaFunctions> = OnceLock::new();
     if let Some(loaded) = LOADED.get() {
         return Ok(loaded);
     }
@@ -107,7 +107,7 @@ pub(crate) fn functions() -> Result<&'static Functions> {
     Ok(LOADED.get_or_init(|| made))
 }
 
-fn load() -> Result<Functions, String> {
+fn load() -> Result<CudaFunctions, String> {
     // SAFETY: the library is the system's driver, whose initialization has no other conditions.
     let found = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok());
     let library = found.ok_or_else(|| {
@@ -116,7 +116,7 @@ fn load() -> Result<Functions, String> {
             NAMES[0]
         )
     })?;
-    let functions = Functions::find(library)?;
+    let functions = CudaFunctions::find(library)?;
     // SAFETY: the flags are 0, as the header demands.
     match unsafe { (functions.init)(0) } {
         0 => Ok(functions),
