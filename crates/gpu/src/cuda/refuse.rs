@@ -1,4 +1,4 @@
-//! What the kernels for CUDA do not run, by name: so far they run dense decoders with weights in Q4_0 and keys and values in f16.
+//! What the kernels for CUDA do not run, by name: so far they run dense decoders with weights in Q4_0 and Q6_K and keys and values in f16.
 
 use girih_graph::backend::Refusal;
 use girih_graph::{AppliedOp, Graph, Node, Op, OperandKind, StateKind, Value};
@@ -20,8 +20,7 @@ fn objection(graph: &Graph, node: &Node) -> Result<(), String> {
         let is_matrix = matches!(kind, OperandKind::Matrix | OperandKind::Matrices);
         if is_matrix && BandLayout::of(*dtype).and_then(layout_name).is_none() {
             return Err(format!(
-                "its operand '{name}' is {dtype}; gpu:cuda has kernels for weights in q4_0 (girih quantize --pure): use \
-                 --backend gpu"
+                "its operand '{name}' is {dtype}; gpu:cuda has kernels for weights in q4_0 and q6_k: use --backend gpu"
             ));
         }
         if let Some((_, StateKind::Positions { .. })) = group_of(graph, *id)

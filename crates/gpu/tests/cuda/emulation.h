@@ -12,6 +12,7 @@
 // Blocks run one after another, so that one variable serves all.
 #define __shared__ static
 #define DEVICE [[maybe_unused]] static inline
+#define DEVICE_IN inline
 #define RARE [[maybe_unused]] static
 #define CONSTANT [[maybe_unused]] static const
 #define KERNEL(name, threads) extern "C" void girih_##name(const Launch launch)
@@ -70,20 +71,31 @@ inline unsigned atomicAdd(unsigned* at, unsigned more) {
 
 inline void copy_16(void* to, const void* from) { begin_copy(to, from, 16); }
 
-// `mma.m16n8k32`. By the PTX manual, thread t of a warp has of A the rows t/4 and t/4 + 8 and the columns 4·(t%4) to +3 and 16
-// beyond, of B the column t/4 and the same rows, of C the columns 2·(t%4) and the next one.
-inline void multiply_bytes(int c[4], const unsigned a[4], const unsigned b[2]) {
-    unsigned own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const unsigned* all = exchanged(own, 6);
+// Products of 16 rows and 8 columns of this many bytes. By the PTX manual, thread t of a warp has of A the rows t/4 and t/4 + 8 and the
+// columns 4·(t%4) to +3, then the same 16 columns beyond; of B the column t/4 and the same rows; of C the columns 2·(t%4) and the next.
+inline void multiply_bytes(int c[4], const unsigned* own, unsigned bytes) {
+    unsigned of_a = bytes / 8, words = bytes / 8 + bytes / 16;
+    const unsigned* all = exchanged(own, words);
     auto byte = [&](unsigned thread, unsigned word, unsigned k) {
-        return (int)(signed char)(all[thread * 6 + word] >> (8 * (k % 4)));
+        return (int)(signed char)(all[thread * words + word] >> (8 * (k % 4)));
     };
     unsigned t = threadIdx.x % 32;
     for (unsigned e = 0; e < 4; e += 1) {
         unsigned row = t / 4 + e / 2 * 8, column = t % 4 * 2 + e % 2;
-        for (unsigned k = 0; k < 32; k += 1) {
-            int of_a = byte(row % 8 * 4 + k % 16 / 4, row / 8 + k / 16 * 2, k);
-            c[e] += of_a * byte(column * 4 + k % 16 / 4, 4 + k / 16, k);
+        for (unsigned k = 0; k < bytes; k += 1) {
+            int a = byte(row % 8 * 4 + k % 16 / 4, row / 8 + k / 16 * 2, k);
+            c[e] += a * byte(column * 4 + k % 16 / 4, of_a + k / 16, k);
         }
     }
+}
+
+// `mma.m16n8k32` and `mma.m16n8k16`.
+inline void multiply_32(int c[4], const unsigned a[4], const unsigned b[2]) {
+    unsigned own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    multiply_bytes(c, own, 32);
+}
+
+inline void multiply_16(int c[4], unsigned a0, unsigned a1, unsigned b) {
+    unsigned own[3] = {a0, a1, b};
+    multiply_bytes(c, own, 16);
 }

@@ -82,7 +82,7 @@ const OPS: [OpName; 16] = [
     OpName::Pool,
 ];
 
-/// The cases of some seeds that have the formats of the kernels for CUDA: matrices in Q4_0, keys and values in f16.
+/// The cases of some seeds that have the formats of the kernels for CUDA: matrices in Q4_0 or Q6_K, keys and values in f16.
 fn cases(op: OpName, seeds: std::ops::Range<u64>) -> impl Iterator<Item = (u64, Case)> {
     let device = open("cuda");
     let suits = move |case: &Case| device.refuses(&case.graph).is_empty();
@@ -127,7 +127,7 @@ fn what_the_kernels_for_cuda_lack_is_refused_by_name() {
         refusals.into_iter().map(|refusal| refusal.reason).collect::<Vec<_>>()
     };
     let all: Vec<String> = (0..20).flat_map(|seed| reasons(OpName::Linear, seed)).collect();
-    assert!(all.iter().any(|reason| reason.contains("kernels for weights in q4_0")), "{all:?}");
+    assert!(all.iter().any(|reason| reason.contains("kernels for weights in q4_0 and q6_k")), "{all:?}");
     let all: Vec<String> = (0..20).flat_map(|seed| reasons(OpName::Attend, seed)).collect();
     assert!(all.iter().any(|reason| reason.contains("use --kv f16")), "{all:?}");
     for op in [OpName::Experts, OpName::DeltaRule, OpName::AttendLatent, OpName::ShortConv] {

@@ -114,7 +114,7 @@ fn each_quantized_format_is_multiplied_as_defined_in_steps_of_any_rows() {
 #[test]
 fn kernels_for_cuda_multiply_as_defined_in_steps_of_any_rows() {
     if let Some(name) = emulated() {
-        check(name, [DType::Q4_0].into_iter());
+        check(name, [DType::Q4_0, DType::Q6_K].into_iter());
     }
 }
 

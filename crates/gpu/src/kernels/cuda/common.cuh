@@ -12,6 +12,8 @@ struct Launch { void* binds[10]; u32 words[16]; };
 #define DEVICE static __device__ __forceinline__
 // Not inlined, as it is long and rarely used.
 #define RARE static __device__ __noinline__
+// The same within a structure.
+#define DEVICE_IN __device__ __forceinline__
 #define CONSTANT static __device__ const
 #define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) girih_##name(const __grid_constant__ Launch launch)
 
@@ -23,10 +25,17 @@ DEVICE float of_half(u32 bits) {
 }
 
 // c += a · b of 16 rows and 8 columns, 32 bytes each: `mma.m16n8k32`, with the layout of fragments of the PTX manual.
-DEVICE void multiply_bytes(int c[4], const u32 a[4], const u32 b[2]) {
+DEVICE void multiply_32(int c[4], const u32 a[4], const u32 b[2]) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same of 16 bytes each: `mma.m16n8k16`.
+DEVICE void multiply_16(int c[4], u32 a0, u32 a1, u32 b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(b));
 }
 
 // Begins to copy 16 bytes to the block's memory.

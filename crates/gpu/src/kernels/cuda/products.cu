@@ -41,19 +41,6 @@ DEVICE void put(const ProductParams& p, const Column& to, u32 m, float sum) {
     to.y[m * to.stride] = v;
 }
 
-// The exact product of a group.
-DEVICE int dot_of_group(const uint4 w[2], const uint4 x[2]) {
-    int sum = 0;
-    #pragma unroll
-    for (u32 half = 0; half < 2; half += 1) {
-        sum = __dp4a((int)w[half].x, (int)x[half].x, sum);
-        sum = __dp4a((int)w[half].y, (int)x[half].y, sum);
-        sum = __dp4a((int)w[half].z, (int)x[half].z, sum);
-        sum = __dp4a((int)w[half].w, (int)x[half].w, sum);
-    }
-    return sum;
-}
-
 // Rounds the groups of a turn, from group `first` of the rows on, into the block's memory. A thread has eight columns.
 template <u32 ROWS> DEVICE void round_turn(const ProductParams& p, const float4* x, u32 row, u32 head, u32 first, uint2* codes, float* scales) {
     u32 in_turn = blockDim.x / 4;
@@ -77,21 +64,20 @@ template <u32 ROWS> DEVICE void round_turn(const ProductParams& p, const float4*
 }
 
 // The codes and scales of a lane's slice.
-template <class Codes> struct Slice {
-    typename Codes::Raw raw[8];
-    u32 words[4];
+template <class Layout> struct Slice {
+    typename Layout::Codes codes[8];
+    typename Layout::SliceScales scales;
 
-    __device__ __forceinline__ void load(const ProductParams& p, const uint4* codes, const u32* scales, u32 unit, u32 first) {
+    DEVICE_IN void load(const ProductParams& p, const uint4* all, const u32* all_scales, u32 unit, u32 first) {
         #pragma unroll
-        for (u32 k = 0; k < 8; k += 1) raw[k] = Codes::loaded(codes, unit + least(first + k, p.groups - 1) * 32);
-        #pragma unroll
-        for (u32 k = 0; k < 4; k += 1) words[k] = half_scale_word(scales, unit + least(first + 2 * k, p.groups - 1) * 32);
+        for (u32 k = 0; k < 8; k += 1) codes[k] = Layout::loaded(all, unit + least(first + k, p.groups - 1) * 32);
+        scales.load(all_scales, unit, first, p.groups - 1);
     }
 };
 
 // A lane has a weight row of a band, a warp takes slices in turn. For one row, all codes of a slice are on their way while it is
 // rounded.
-template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Launch& launch) {
+template <class Layout, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Launch& launch) {
     const ProductParams& p = params<ProductParams>(launch);
     const uint4* codes = (const uint4*)launch.binds[0];
     const u32* scales = (const u32*)launch.binds[1];
@@ -104,7 +90,7 @@ template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Laun
     u32 unit = (blockIdx.z * p.bands + band) * p.groups * 32 + lane;
     u32 slices = (p.groups + 7) / 8;
     float sum = 0.0f;
-    Slice<Codes> slice;
+    Slice<Layout> slice;
     if (ROWS == 1 && team < slices) slice.load(p, codes, scales, unit, team * 8);
     for (u32 turn = 0; turn < slices; turn += teams) {
         u32 first = (turn + team) * 8;
@@ -114,27 +100,26 @@ template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Laun
         float sums[ROWS];
         #pragma unroll
         for (u32 r = 0; r < ROWS; r += 1) sums[r] = 0.0f;
-        auto products = [&](u32 k, const typename Codes::Raw& raw, u32 word) {
+        auto products = [&](u32 k, const typename Layout::Codes& own_codes, typename Layout::Scale scale) {
             uint4 w[2];
-            Codes::bytes(raw, w);
-            float q = half_scale(word, (first + k) * 32) * Codes::FACTOR;
+            Layout::bytes(own_codes, w);
             #pragma unroll
             for (u32 r = 0; r < ROWS; r += 1) {
                 u32 slot = (r * teams + team) * 8 + k;
                 uint4 own[2] = {x_codes[slot * 2], x_codes[slot * 2 + 1]};
-                sums[r] = fmaf(q * x_scales[slot], (float)dot_of_group(w, own), sums[r]);
+                sums[r] = Layout::added(scale, x_scales[slot], w, own, sums[r]);
             }
         };
         if (ROWS == 1) {
             #pragma unroll
             for (u32 k = 0; k < 8; k += 1) {
-                if (k < have) products(k, slice.raw[k], slice.words[k / 2]);
+                if (k < have) products(k, slice.codes[k], slice.scales.of(k));
             }
         } else {
-            #pragma unroll 2
+            #pragma unroll 1
             for (u32 k = 0; k < have; k += 1) {
                 u32 of_group = unit + (first + k) * 32;
-                products(k, Codes::loaded(codes, of_group), half_scale_word(scales, of_group));
+                products(k, Layout::loaded(codes, of_group), Layout::scale(scales, of_group));
             }
         }
         #pragma unroll
@@ -152,25 +137,28 @@ template <class Codes, u32 ROWS, u32 MOST_TEAMS> DEVICE void few_rows(const Laun
 
 KERNEL(gemv_int_q4_0_1, 512) { few_rows<Q4_0, 1, 16>(launch); }
 KERNEL(gemv_int_q4_0_4, 256) { few_rows<Q4_0, 4, 8>(launch); }
+KERNEL(gemv_int_q6_k_1, 512) { few_rows<Q6_K, 1, 16>(launch); }
+KERNEL(gemv_int_q6_k_4, 256) { few_rows<Q6_K, 4, 8>(launch); }
 
 // Words of a row of codes in the block's memory: two groups, and four words more, which spread the rows over the banks.
 CONSTANT u32 ROW = 20;
 
 // What a block has of two groups of its rows and weight rows.
-template <u32 TM> struct Tile {
+template <class Layout, u32 TM> struct Tile {
     u32 x_codes[TM * ROW], w_codes[64 * ROW];
-    float x_scales[2][TM], w_scales[2][64];
+    float x_scales[2][TM];
+    typename Layout::Scale w_scales[2][64];
 };
 
 // A tile of TM rows and 64 weight rows: four warps have a quarter each, in products of 16 rows and 8 weight rows.
-template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
+template <class Layout, u32 TM> DEVICE void many_rows(const Launch& launch) {
     const ProductParams& p = params<ProductParams>(launch);
     const uint4* codes = (const uint4*)launch.binds[0];
     const u32* scales = (const u32*)launch.binds[1];
     const uint4* x = (const uint4*)launch.binds[2];
     const float* x_scales = (const float*)launch.binds[4];
     constexpr u32 MT = TM / 32, NT = 4;
-    __shared__ __align__(16) Tile<TM> tiles[2];
+    __shared__ __align__(16) Tile<Layout, TM> tiles[2];
     u32 local = threadIdx.x, lane = local % 32, warp = local / 32;
     u32 n0 = blockIdx.x * 64, m0 = blockIdx.y * TM;
     u32 own_m = warp / 2 * (TM / 2), own_n = warp % 2 * 32;
@@ -191,9 +179,10 @@ template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
     }
     // Two groups at a time: their number is even.
     u32 steps = p.groups / 2;
-    typename Codes::Raw raw;
-    float w_scale, x_scale[2];
-    auto fetch = [&](u32 step, Tile<TM>& to) {
+    typename Layout::Codes raw;
+    typename Layout::Scale w_scale;
+    float x_scale[2];
+    auto fetch = [&](u32 step, Tile<Layout, TM>& to) {
         #pragma unroll
         for (u32 i = local; i < TM * 4; i += 128) {
             // Rows beyond the last one repeat it.
@@ -202,14 +191,14 @@ template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
             copy_16(&to.x_codes[i / 4 * ROW + i % 4 * 4], &x[from]);
         }
         u32 of_step = unit + step * 64;
-        raw = Codes::loaded(codes, of_step);
-        w_scale = half_scale(half_scale_word(scales, of_step), of_step) * Codes::FACTOR;
+        raw = Layout::loaded(codes, of_step);
+        w_scale = Layout::scale(scales, of_step);
         x_scale[0] = own_scales[step * 2];
         x_scale[1] = own_scales[step * 2 + 1];
     };
-    auto keep = [&](Tile<TM>& to) {
+    auto keep = [&](Tile<Layout, TM>& to) {
         uint4 bytes[2];
-        Codes::bytes(raw, bytes);
+        Layout::bytes(raw, bytes);
         uint4* words = (uint4*)&to.w_codes[w_row * ROW + w_group * 8];
         words[0] = bytes[0];
         words[1] = bytes[1];
@@ -224,18 +213,20 @@ template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
     keep(tiles[0]);
     __syncthreads();
     for (u32 step = 0; step < steps; step += 1) {
-        const Tile<TM>& tile = tiles[step % 2];
+        const Tile<Layout, TM>& tile = tiles[step % 2];
         if (step + 1 < steps) fetch(step + 1, tiles[(step + 1) % 2]);
         #pragma unroll
         for (u32 group = 0; group < 2; group += 1) {
             u32 b[NT][2];
-            float2 w_scale_of[NT];
+            typename Layout::Scale w_scale_of[NT][2];
             #pragma unroll
             for (u32 j = 0; j < NT; j += 1) {
                 const u32* from = &tile.w_codes[(own_n + j * 8 + lane / 4) * ROW + group * 8 + lane % 4];
                 b[j][0] = from[0];
                 b[j][1] = from[4];
-                w_scale_of[j] = *(const float2*)&tile.w_scales[group][own_n + j * 8 + lane % 4 * 2];
+                const typename Layout::Scale* own = &tile.w_scales[group][own_n + j * 8 + lane % 4 * 2];
+                w_scale_of[j][0] = own[0];
+                w_scale_of[j][1] = own[1];
             }
             #pragma unroll
             for (u32 i = 0; i < MT; i += 1) {
@@ -244,15 +235,7 @@ template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
                 u32 a[4] = {from[0], from[8 * ROW], from[4], from[8 * ROW + 4]};
                 float first = tile.x_scales[group][m], second = tile.x_scales[group][m + 8];
                 #pragma unroll
-                for (u32 j = 0; j < NT; j += 1) {
-                    int c[4] = {0, 0, 0, 0};
-                    multiply_bytes(c, a, b[j]);
-                    float* s = sums[i][j];
-                    s[0] = fmaf(w_scale_of[j].x * first, (float)c[0], s[0]);
-                    s[1] = fmaf(w_scale_of[j].y * first, (float)c[1], s[1]);
-                    s[2] = fmaf(w_scale_of[j].x * second, (float)c[2], s[2]);
-                    s[3] = fmaf(w_scale_of[j].y * second, (float)c[3], s[3]);
-                }
+                for (u32 j = 0; j < NT; j += 1) Layout::add_tile(sums[i][j], a, b[j], w_scale_of[j], first, second);
             }
         }
         if (step % 4 == 3 || step + 1 == steps) {
@@ -290,3 +273,4 @@ template <class Codes, u32 TM> DEVICE void many_rows(const Launch& launch) {
 
 KERNEL(gemm_int_q4_0_64, 128) { many_rows<Q4_0, 64>(launch); }
 KERNEL(gemm_int_q4_0_128, 128) { many_rows<Q4_0, 128>(launch); }
+KERNEL(gemm_int_q6_k_64, 128) { many_rows<Q6_K, 64>(launch); }

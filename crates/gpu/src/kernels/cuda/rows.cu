@@ -10,7 +10,7 @@
 struct EmbedParams { u32 count, groups, width, first, rows, parts; };
 
 // Each thread decodes eight columns.
-template <class Codes> DEVICE void embed(const Launch& launch) {
+template <class Layout> DEVICE void embed(const Launch& launch) {
     const EmbedParams& p = params<EmbedParams>(launch);
     const uint4* codes = (const uint4*)launch.binds[0];
     const u32* scales = (const u32*)launch.binds[1];
@@ -24,15 +24,15 @@ template <class Codes> DEVICE void embed(const Launch& launch) {
     u32 own = id - p.first;
     u32 unit = ((own / 32) * p.groups + part / 4) * 32 + own % 32;
     float numbers[8];
-    Codes::numbers(codes, unit, part % 4, numbers);
-    float scale = half_scale(half_scale_word(scales, unit), unit);
+    Layout::numbers(codes, scales, unit, part % 4, numbers);
     u32 end = least(8, p.width - part * 8);
     for (u32 k = 0; k < 8; k += 1) {
-        if (k < end) y[row * p.width + part * 8 + k] = numbers[k] * scale;
+        if (k < end) y[row * p.width + part * 8 + k] = numbers[k];
     }
 }
 
 KERNEL(embed_q4_0, 256) { embed<Q4_0>(launch); }
+KERNEL(embed_q6_k, 256) { embed<Q6_K>(launch); }
 
 struct NormParams { u32 count, mode, width, weights, has_bias; float p0, p1; };
 
