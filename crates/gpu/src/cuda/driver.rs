@@ -56,20 +56,22 @@ pub(crate) struct CudaDevice {
 pub(crate) fn cuda_devices() -> Result<Vec<CudaDevice>> {
     let api = functions()?;
     let (mut version, mut count) = (0, 0);
-    // SAFETY: the driver writes a number to each.
-    let asked = unsafe { [(api.driver_version)(&raw mut version), (api.device_count)(&raw mut count)] };
-    asked.into_iter().try_for_each(|status| failure(api, status, "list devices"))?;
+    // SAFETY: the driver writes a number.
+    failure(api, unsafe { (api.driver_version)(&raw mut version) }, "tell its version")?;
+    // SAFETY: as above.
+    failure(api, unsafe { (api.device_count)(&raw mut count) }, "list devices")?;
     (0..count).map(|ordinal| described(api, ordinal, version)).collect()
 }
 
 fn described(api: &CudaFunctions, ordinal: c_int, version: c_int) -> Result<CudaDevice> {
     let mut device = 0;
     let mut name = [0_u8; 256];
-    // SAFETY: the driver writes a number, then a text that ends with a zero within the room of `name`.
-    let asked = unsafe {
-        [(api.device_get)(&raw mut device, ordinal), (api.device_name)(name.as_mut_ptr().cast(), 255, device)]
-    };
-    asked.into_iter().try_for_each(|status| failure(api, status, "describe a device"))?;
+    // SAFETY: the driver writes a number.
+    failure(api, unsafe { (api.device_get)(&raw mut device, ordinal) }, "describe a device")?;
+    let room = name.len() as c_int - 1;
+    // SAFETY: the driver writes a text that ends with a zero within this room.
+    let status = unsafe { (api.device_name)(name.as_mut_ptr().cast(), room, device) };
+    failure(api, status, "describe a device")?;
     let attribute = |attribute: c_int| {
         let mut number = 0;
         // SAFETY: the driver writes a number.
@@ -133,10 +135,9 @@ impl Drop for Context {
     fn drop(&mut self) {
         self.enter();
         // SAFETY: all memory, modules and events hold the context, so they are gone.
-        unsafe {
-            (self.api.stream_destroy)(self.stream);
-            (self.api.context_release)(self.ordinal);
-        }
+        unsafe { (self.api.stream_destroy)(self.stream) };
+        // SAFETY: as above.
+        unsafe { (self.api.context_release)(self.ordinal) };
     }
 }
 
@@ -528,8 +529,9 @@ impl CudaCommands {
             MemoryPlace::Host(HostAddress(address)) => {
                 let end = to_offset.checked_add(bytes);
                 assert!(end.is_some_and(|end| end <= to.0.bytes), "a copy lies within its buffer");
+                let to = address.wrapping_byte_add(to_offset as usize);
                 // SAFETY: both parts lie within their buffers, and the host reads them after a wait.
-                unsafe { (api.copy_to_host)(address.byte_add(to_offset as usize), source, count, *stream) }
+                unsafe { (api.copy_to_host)(to, source, count, *stream) }
             }
         };
         self.context.note(status);

@@ -1,12 +1,13 @@
-// A CUDA driver without a GPU: the calls that the backend makes, and kernels as functions of this library, which a host's
-// compiler made of their sources. Its name is that of the driver's library, so that a process finds it in the place of one.
-//
-//     folder=crates/gpu/src/kernels/cuda
-//     g++ -std=c++17 -O2 -ffp-contract=off -fno-strict-aliasing -march=native -shared -fPIC -Wl,-soname,libcuda.so.1 \
-//         -include crates/gpu/tests/cuda/emulation.h crates/gpu/tests/cuda/emulation.cpp -x c++ $folder/*.cu -o libcuda.so.1
-//     LD_LIBRARY_PATH=. girih run MODEL --backend gpu:cuda
-//
-// Memory of the device ends at a page that nobody may touch, and begins with bytes that are no numbers.
+/* A CUDA driver without a GPU: the calls that the backend makes, and kernels as functions of this library, which a host's
+   compiler made of their sources. Its name is that of the driver's library, so that a process finds it in the place of one.
+
+   folder=crates/gpu/src/kernels/cuda
+   g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -ffp-contract=off -fno-strict-aliasing -march=native -shared -fPIC \
+       -Wl,-soname,libcuda.so.1 -include crates/gpu/tests/cuda/emulation.h crates/gpu/tests/cuda/emulation.cpp \
+       -x c++ $folder/*.cu -o libcuda.so.1
+   LD_LIBRARY_PATH=. girih run MODEL --backend gpu:cuda
+
+   Memory of the device ends at a page that nobody may touch, and begins with bytes that are no numbers. */
 
 #include "emulation.h"
 
