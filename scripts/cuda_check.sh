@@ -1,13 +1,16 @@
 #!/bin/bash
 # Checks the kernels for CUDA on a machine with an NVIDIA GPU, and measures them beside Vulkan's. It takes less than four minutes.
 #
-#     scripts/cuda_check.sh GIRIH [MODEL]
+#     scripts/cuda_check.sh GIRIH TESTS [MODEL [TEXTS]]
 #
-# GIRIH is a program with the feature `gpu`. MODEL is a GGUF whose matrices are all in Q4_0, such as the one that
-# `scripts/random_gguf.py llama-3.1-8b 8b.gguf` makes. Needs the fixtures of this repository.
+# GIRIH is a program with the feature `gpu`; TESTS is the test binary `it` of girih-gpu (cargo test -p girih-gpu --no-run). MODEL is a
+# GGUF in Q4_0 whose head may be in Q6_K, such as the one that `scripts/random_gguf.py llama-3.1-8b 8b.gguf` makes; TEXTS is
+# one with a tokenizer (default: MODEL). Needs the fixtures of this repository.
 set -u
 girih=$(realpath "$1")
-model=${2:+$(realpath "$2")}
+tests=$(realpath "$2")
+model=${3:+$(realpath "$3")}
+texts=${4:+$(realpath "$4")}
 cd "$(dirname "$0")/.." || exit 1
 folder=$(mktemp -d)
 log=$folder/log
@@ -50,19 +53,21 @@ echo "# device"
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 "$girih" doctor 2>&1 | grep -i "cuda\|vulkan"
 
-for name in stories260k llama32_tied qwen3 mistral gemma; do
+# Every matrix in q4_0, the head, too.
+printf '[[rule]]\ntensors = "*"\ntype = "q4_0"\n' >"$folder/recipe.toml"
+for name in llama_biased qwen3 gemma3_text; do
     echo "# $name in q4_0, layer by layer beside the interpreter"
     small=$folder/$name.gguf
-    source=tests/fixtures/$name
-    [ -d "$source" ] || source=$name
-    said "quantize" "$girih" quantize "$source" "$small" --type q4_0 --quiet || continue
+    said "quantize" "$girih" quantize "tests/fixtures/$name" "$small" --type q4_0 --recipe "$folder/recipe.toml" --quiet || continue
     said "diagnose" "$girih" diagnose "$small" --reference interpreter --backend gpu:cuda --kv f16
-    same_texts "$small" || failed=1
 done
+
+echo "# the conformance suite on the device"
+said "tests" env GIRIH_CUDA=device "$tests" cuda
 
 [ -n "$model" ] || exit $failed
 echo "# $model"
-same_texts "$model" || failed=1
+same_texts "${texts:-$model}" || failed=1
 for round in 1 2; do
     for backend in gpu:cuda gpu:vulkan; do
         echo "# round $round, $backend"

@@ -31,9 +31,13 @@ const OPTIONS: [&str; 10] = [
     "-Wl,-soname,libcuda.so.1",
 ];
 
-/// The name of the emulated device; `None` where there is no compiler.
+/// The name of the emulated device; `None` where there is no compiler. If the variable `GIRIH_CUDA` says `device`, it is that of
+/// NVIDIA's driver.
 pub fn emulated() -> Option<&'static str> {
     static LOADED: OnceLock<bool> = OnceLock::new();
+    if std::env::var("GIRIH_CUDA").is_ok_and(|which| which == "device") {
+        return Some("cuda");
+    }
     let load = || {
         let Some(path) = built() else {
             eprintln!("skipped: this machine has no g++, which makes the emulated driver of CUDA");
