@@ -42,7 +42,12 @@ text() {
 # same_texts MODEL: steps of one row, of few, and of many by both tiles of matrix units have the same text.
 same_texts() {
     local first chunk
-    first=$(text "$1" gpu:cuda 1) && [ -n "$first" ] || { echo "FAILED  no text"; tail -3 "$log"; return 1; }
+    first=$(text "$1" gpu:cuda 1)
+    if [ -z "$first" ]; then
+        echo "FAILED  no text"
+        tail -3 "$log"
+        return 1
+    fi
     for chunk in 7 40 64 512; do
         [ "$(text "$1" gpu:cuda "$chunk")" = "$first" ] || { echo "FAILED  --chunk $chunk has another text"; tail -3 "$log"; return 1; }
     done

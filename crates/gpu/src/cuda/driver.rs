@@ -27,6 +27,9 @@ const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
+/// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
+const UNSUPPORTED_PTX: Status = 222;
+
 /// The oldest compute capability with the matrix units of the kernels.
 const OLDEST: c_int = 8;
 
@@ -470,6 +473,10 @@ impl CudaDriver {
             let none = std::ptr::null_mut();
             (api.module_load)(&raw mut module, text.as_ptr().cast(), 0, none, std::ptr::null_mut())
         };
+        if status == UNSUPPORTED_PTX {
+            let sentence = "NVIDIA's driver is too old for the kernels of gpu:cuda: install 570 or newer, or use --backend gpu";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         failure(api, status, &format!("compile {}", which.name()))?;
         let made = Arc::new(LoadedModule { context: Arc::clone(&self.context), module });
         modules.insert(which, Arc::clone(&made));
