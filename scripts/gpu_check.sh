@@ -41,16 +41,25 @@ for name in llama32_tied qwen3 qwen3_5 gemma3_text gemma4 gpt_oss deepseek_v3 gr
         [ "$name" = bert ] && break
     done
 done
-# The last layer on the GPU, the others on the CPU.
-for name in qwen3 qwen3_5 gpt_oss; do
-    folder=tests/fixtures/$name
-    if timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" --backend "$backend" --gpu-layers 1 >"$log" 2>&1; then
-        echo "ok      $name --gpu-layers 1"
+# part NAME OPTION…: a part of a fixture on the GPU, the rest on the CPU.
+part() {
+    folder=tests/fixtures/$1
+    name=$*
+    shift
+    if timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" --backend "$backend" "$@" >"$log" 2>&1; then
+        echo "ok      $name"
     else
-        echo "FAILED  $name --gpu-layers 1"
+        echo "FAILED  $name"
         tail -3 "$log"
         failed=1
     fi
+}
+for name in qwen3 qwen3_5 gpt_oss; do
+    part "$name" --gpu-layers 1
+done
+for name in gpt_oss deepseek_v3 granitemoehybrid gemma4 laguna cohere2_moe; do
+    part "$name" --cpu-experts
+    part "$name" --cpu-experts --kv f16
 done
 
 # The same text by each kernel of products: steps of one row, of few, and of many by each unit. Arguments: model, chunk, option.

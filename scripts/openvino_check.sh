@@ -30,12 +30,17 @@ done
 for name in exaone4 gemma gemma2 gemma3_text gemma3_vision helium lfm2 llama32_tied llama_biased ministral mlx qwen2 qwen3; do
     verified "$name" --kv f32
 done
-for kv in f16 bf16; do
-    verified qwen3 --kv "$kv"
+for form in hidden windows; do
+    for kv in f16 bf16; do
+        verified qwen3 --kv "$kv" --openvino-kv "$form"
+    done
+    for chunk in 1 7 64; do
+        verified gemma3_text --kv f32 --chunk "$chunk" --openvino-kv "$form"
+        verified qwen3 --kv f16 --chunk "$chunk" --openvino-kv "$form"
+    done
 done
-for chunk in 1 7 64; do
-    verified gemma3_text --kv f32 --chunk "$chunk"
-    verified qwen3 --kv f16 --chunk "$chunk"
+for name in gemma gemma2 helium llama32_tied; do
+    verified "$name" --kv f32 --openvino-kv windows
 done
 for name in gpt_oss qwen3_5; do
     said=$("$girih" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" --backend "$backend" \
@@ -44,6 +49,17 @@ for name in gpt_oss qwen3_5; do
         *"does not run"*"has no code for the op"*) echo "refused $name" ;;
         *)
             echo "FAILED  $name is not refused: $said"
+            failed=1
+            ;;
+    esac
+done
+for name in gemma3_vision lfm2; do
+    said=$("$girih" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" --backend "$backend" \
+        --openvino-lib "$library" --openvino-kv hidden 2>&1)
+    case $said in
+        *"a hidden KV cache"*"use --openvino-kv windows"*) echo "refused $name hidden" ;;
+        *)
+            echo "FAILED  $name is not refused with hidden keys and values: $said"
             failed=1
             ;;
     esac

@@ -232,14 +232,14 @@ def llama_cpp(engine: str, model: Path, tests: list[Test], threads: int, kept: P
     return {"rates": rates, **starts, "peak": resident("VmHWM") - base, "isa": isa}
 
 
-def openvino(model: Path, tests: list[Test], threads: int) -> dict:
+def openvino(model: Path, tests: list[Test], threads: int, properties: list[str]) -> dict:
     """Run OpenVINO GenAI: the time to the first token for prefill, the time per token for decode."""
     import numpy as np
     import openvino
     import openvino_genai
 
     base, begun = resident("VmRSS"), time.perf_counter()
-    pipeline = openvino_genai.LLMPipeline(str(model), "CPU", INFERENCE_NUM_THREADS=threads)
+    pipeline = openvino_genai.LLMPipeline(str(model), "CPU", INFERENCE_NUM_THREADS=threads, **dict(pair.split("=", 1) for pair in properties))
     random = np.random.default_rng(SEED)
 
     def run(prompt: int, reply: int):
@@ -306,6 +306,7 @@ def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Na
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
     command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih), "--kept", arguments.kept]
     command += [f"--girih-option={option}" for option in arguments.girih_option]
+    command += [f"--openvino-property={pair}" for pair in arguments.openvino_property]
     if arguments.command == "compare" and not arguments.no_starts:
         command += ["--starts"]
     for option in ("ik_binary", "llama_binary"):
@@ -334,7 +335,7 @@ def engine(arguments: argparse.Namespace) -> int:
     if name == "girih":
         found = girih(arguments.girih, model, tests, threads, arguments.girih_option, arguments.starts)
     elif name == "openvino":
-        found = openvino(model, tests, threads)
+        found = openvino(model, tests, threads, arguments.openvino_property)
     elif name == "ik_llama.cpp":
         found = ik_llama_cpp(arguments.ik_binary, model, tests, threads)
     elif name == "llama-bench":
@@ -609,6 +610,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--girih", required=True, help="the girih program")
         command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
                              help="an option for girih, such as --kv=f16; may be repeated")
+        command.add_argument("--openvino-property", action="append", default=[], metavar="KEY=VALUE",
+                             help="a property for OpenVINO GenAI, such as INFERENCE_PRECISION_HINT=f32; may be repeated")
         command.add_argument("--ik-binary", type=program, help="llama-bench of ik_llama.cpp")
         command.add_argument("--llama-binary", type=program, help="llama-bench of llama.cpp")
         command.set_defaults(run=run)

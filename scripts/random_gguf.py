@@ -8,7 +8,7 @@ on the values of weights; the model's replies are noise. Codes are random bits; 
 matrix have the standard deviation of `initializer_range`. The same shape, format and seed give the same bytes.
 
 The layout is that of GGUF 3 (`docs/gguf.md` of ggml), the blocks those of `ggml-common.h`, and the formats of
-each tensor in `q4_k_m` those of `llama-quant.cpp`. There is no tokenizer: `tokenizer.ggml.model` is `none`.
+each tensor in `q4_k_m` those of `llama-quant.cpp`. There is no tokenizer (`tokenizer.ggml.model` is `none`), unless one is copied.
 """
 
 import argparse
@@ -291,6 +291,19 @@ def llama31_8b(layers: int) -> Iterator[Tensor]:
         yield from gated(block, width, 14336)
 
 
+def llama32_1b(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Llama-3.2-1B, without factors for long contexts."""
+    width = 2048
+    yield table("token_embd", 128256, width, "head")
+    yield vector("output_norm.weight", width)
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield from attention(block, width, width, 512, width)
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield from gated(block, width, 8192)
+
+
 def scan(block: str, width: int, inner: int, state: int, heads: int) -> Iterator[Tensor]:
     """Yield a mixer of Mamba-2 with one group."""
     convolved = inner + 2 * state
@@ -499,6 +512,23 @@ SHAPES = {
             "vocab_size": 128256,
         },
         llama31_8b,
+        "q4_0",
+    ),
+    "llama-3.2-1b": Shape(
+        "llama",
+        {
+            "block_count": 16,
+            "context_length": 131072,
+            "embedding_length": 2048,
+            "feed_forward_length": 8192,
+            "attention.head_count": 32,
+            "attention.head_count_kv": 8,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 500000.0,
+            "rope.dimension_count": 64,
+            "vocab_size": 128256,
+        },
+        llama32_1b,
         "q4_0",
     ),
     "mamba2-1.3b": Shape(
@@ -740,13 +770,25 @@ def entry(key: str, value: Any) -> bytes:
             return text(key) + struct.pack("<If", 6, value)
 
 
-def header(shape: Shape, layout: list[tuple[Tensor, Format]], recipe: str, layers: int) -> bytes:
+def tokenizer_of(path: Path) -> list[bytes]:
+    """Return the entries of the tokenizer of another GGUF. Needs gguf."""
+    import gguf
+
+    fields = gguf.GGUFReader(path).fields
+    return [b"".join(part.tobytes() for part in fields[key].parts) for key in fields if key.startswith("tokenizer.")]
+
+
+def header(
+    shape: Shape, layout: list[tuple[Tensor, Format]], recipe: str, layers: int, tokenizer: list[bytes]
+) -> bytes:
     """Return everything before the data, padded."""
-    keys = {"general.architecture": shape.arch, "general.file_type": FILE_TYPES[recipe], "tokenizer.ggml.model": "none"}
+    keys = {"general.architecture": shape.arch, "general.file_type": FILE_TYPES[recipe]}
+    if not tokenizer:
+        keys["tokenizer.ggml.model"] = "none"
     for key, value in (shape.keys | {shape.layers_key: layers}).items():
         keys[f"{shape.arch}.{key}"] = value(layers) if callable(value) else value
-    result = b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(keys))
-    result += b"".join(entry(key, value) for key, value in keys.items())
+    result = b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(keys) + len(tokenizer))
+    result += b"".join([*(entry(key, value) for key, value in keys.items()), *tokenizer])
     offset = 0
     for tensor, stored in layout:
         extents = struct.pack(f"<I{len(tensor.extents)}Q", len(tensor.extents), *tensor.extents)
@@ -767,7 +809,7 @@ def write_blocks(file: BinaryIO, drawn: np.ndarray, start: int, blocks: int) -> 
     file.write(b"\0" * (-size % ALIGNMENT))
 
 
-def write(path: Path, shape: Shape, recipe: str, layers: int, seed: int) -> int:
+def write(path: Path, shape: Shape, recipe: str, layers: int, seed: int, tokenizer: list[bytes]) -> int:
     """Write the file; return its size in bytes."""
     draw = np.random.default_rng(seed)
     tensors = list(shape.tensors(layers))
@@ -777,7 +819,7 @@ def write(path: Path, shape: Shape, recipe: str, layers: int, seed: int) -> int:
         raise SystemExit(f"{uneven[0]} has rows that are no multiple of a block of {recipe}; use another format")
     drawn = {stored: stored.blocks(draw, PIECE) for stored in dict.fromkeys(stored for _, stored in layout)}
     with path.open("wb") as file:
-        file.write(header(shape, layout, recipe, layers))
+        file.write(header(shape, layout, recipe, layers, tokenizer))
         for tensor, stored in layout:
             if tensor.role == "proportional":
                 file.write(PROPORTIONAL.tobytes())
@@ -794,10 +836,12 @@ def main() -> None:
     parser.add_argument("--format", choices=FILE_TYPES, help="the recipe (default: that of the published file)")
     parser.add_argument("--layers", type=int, metavar="N", help="number of layers (default: those of the shape)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random blocks (default: 0)")
+    parser.add_argument("--tokenizer", type=Path, metavar="GGUF", help="a file whose tokenizer to copy, as OpenVINO GenAI needs one")
     args = parser.parse_args()
+    tokenizer = tokenizer_of(args.tokenizer) if args.tokenizer else []
     shape = SHAPES[args.shape]
     recipe, layers = args.format or shape.recipe, args.layers or shape.keys[shape.layers_key]
-    size = write(args.out, shape, recipe, layers, args.seed)
+    size = write(args.out, shape, recipe, layers, args.seed, tokenizer)
     print(f"{args.out}: {size / 1e9:.2f} GB")
 
 

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use girih::{AllowedValues, BackendChoice, BackendOption};
+use girih::{AllowedValues, BackendChoice, BackendOption, SWITCH};
 
 use crate::error::Result;
 
@@ -77,6 +77,12 @@ impl clap::Args for BackendArgs {
             let heading = format!("Options of the {} backend", owners.join(" and "));
             let action = if spec.repeats { ArgAction::Append } else { ArgAction::Set };
             let arg = Arg::new(spec.name).long(spec.name).value_name(spec.placeholder).help(spec.help);
+            let arg = match spec.values {
+                AllowedValues::Switch => {
+                    arg.num_args(0..=1).require_equals(true).default_missing_value(SWITCH[0])
+                }
+                AllowedValues::OneOf(_) | AllowedValues::Checked(_) => arg,
+            };
             command.arg(arg.action(action).value_parser(parser(spec)).help_heading(heading))
         })
     }
@@ -110,6 +116,7 @@ pub fn parse_backend(text: &str) -> std::result::Result<BackendChoice, String> {
 fn parser(spec: &BackendOption) -> ValueParser {
     match spec.values {
         AllowedValues::OneOf(names) => PossibleValuesParser::new(names()).into(),
+        AllowedValues::Switch => PossibleValuesParser::new(SWITCH).into(),
         AllowedValues::Checked(check) => {
             ValueParser::new(move |text: &str| check(text).map(|()| text.to_owned()))
         }

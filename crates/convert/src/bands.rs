@@ -10,6 +10,7 @@ use girih_model::{ModelWeights, interleaved_row};
 use girih_tensor::{Error, ErrorKind, Result, View};
 
 use super::plan::{FileLayout, Planned};
+use super::prune::{KeptBlocks, Sparsity};
 
 /// The approximate number of weights in memory at a time: 16 MiB of `f32`.
 const BAND_WEIGHTS: usize = 4 << 20;
@@ -26,7 +27,7 @@ const THREAD_HEAP_BYTES: usize = 64 << 20;
 /// a system that grants only the memory it has.
 const HEAPS_COUNTED: usize = 4;
 
-/// Appends rows of a weight, or all, to the tensor of this name.
+/// Appends rows of a weight, or all, to the tensor of this name; returns what pruning has left of them.
 pub(super) fn write_rows(
     writer: &mut ContainerWriter,
     weights: &ModelWeights,
@@ -34,9 +35,11 @@ pub(super) fn write_rows(
     some: Option<Range<usize>>,
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
-) -> Result<()> {
+) -> Result<Sparsity> {
+    let mut sparsity = Sparsity::default();
     if tensor.layout == FileLayout::Transposed {
-        return write_transposed(writer, weights, (name, tensor), some, step);
+        write_transposed(writer, weights, (name, tensor), some, step)?;
+        return Ok(sparsity);
     }
     let matrix = MatrixView::of(tensor);
     let all = some.unwrap_or(0..matrix.rows);
@@ -47,13 +50,19 @@ pub(super) fn write_rows(
         let rows = band.min(all.end - start);
         check_memory(rows * matrix.columns, threads)?;
         let bytes = matrix.read(weights, start, rows)?;
-        let values = matrix.decode(&bytes, rows)?;
+        let mut values = matrix.decode(&bytes, rows)?;
         check_finite(&values)?;
+        if let Some(pruning) = tensor.pruning {
+            // In girih's order of rows, which is that of its blocks.
+            matrix.deinterleave(&mut values);
+            pruning.apply(&mut values, matrix.columns, &mut sparsity);
+            matrix.interleave(&mut values);
+        }
         let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
         writer.append(name, &packed)?;
         step(values.len());
     }
-    Ok(())
+    Ok(sparsity)
 }
 
 /// Refuses values that are not finite.
@@ -98,10 +107,24 @@ impl MatrixView<'_> {
     /// The number of rows that a band must be a multiple of: whole heads and tiles.
     fn unit(&self) -> usize {
         let tiles = self.tensor.source.tile().0.max(self.tensor.stored.tile().0);
-        match self.head_rows() {
-            Some(size) if !size.is_multiple_of(tiles) => size * tiles,
-            Some(size) => size,
-            None => tiles,
+        let blocks = self.tensor.pruning.map_or(1, |pruning| pruning.block[0]);
+        let common = |size: usize, other: usize| if size.is_multiple_of(other) { size } else { size * other };
+        common(common(self.head_rows().unwrap_or(1), tiles), blocks)
+    }
+
+    /// Brings values in the file's order of rows to girih's.
+    fn deinterleave(&self, values: &mut [f32]) {
+        let Some(size) = self.head_rows() else { return };
+        let from = values.to_vec();
+        for (row, values) in values.chunks_exact_mut(self.columns).enumerate() {
+            values.copy_from_slice(&from[interleaved_row(row, size) * self.columns..][..self.columns]);
+        }
+    }
+
+    /// Brings values in girih's order of rows to the file's.
+    fn interleave(&self, values: &mut [f32]) {
+        if let Some(size) = self.head_rows() {
+            values.copy_from_slice(&interleaved(values, self.columns, size));
         }
     }
 
@@ -116,7 +139,10 @@ impl MatrixView<'_> {
     /// Whether the bytes are copied unchanged.
     fn is_copied(&self) -> bool {
         let tensor = self.tensor;
-        tensor.source == tensor.stored && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
+        let is_pruned = tensor.pruning.is_some_and(|pruning| pruning.kept != KeptBlocks::Nonzero);
+        tensor.source == tensor.stored
+            && !is_pruned
+            && (self.head_rows().is_none() || tensor.source.tile().0 == 1)
     }
 
     /// The bytes of `rows` rows in the source's format; in the file's order if a

@@ -125,7 +125,14 @@ fn new(name: &str, dtype: DType, shape: Shape) -> NewTensor {
 
 fn computed(name: &str, shape: Shape) -> WrittenTensor {
     let note = Some("computed from the facts".to_owned());
-    WrittenTensor { name: name.to_owned(), shape, source: DType::F32, stored: DType::F32, note }
+    WrittenTensor {
+        name: name.to_owned(),
+        shape,
+        source: DType::F32,
+        stored: DType::F32,
+        note,
+        sparsity: None,
+    }
 }
 
 /// The general keys of every model, and the source's own, such as its author
@@ -183,23 +190,36 @@ fn plan(
         })?;
         let layout = layout(model, entry, layer, &weight)?;
         let shape = file_shape(model, entry, layer, (&weight, shape))?;
-        let (stored, note, parts) = (DType::F32, None, Vec::new());
-        let whole = Planned { weight, name, shape, source, stored, layout, note, parts };
+        let (stored, note, pruning, parts) = (DType::F32, None, None, Vec::new());
+        let whole = Planned { weight, name, shape, source, stored, layout, note, pruning, parts };
         parts::add(&mut planned, whole, entry.gguf_part, layer.map(|layer| (model, layer)))?;
     }
     for tensor in &mut planned {
         parts::join(tensor)?;
-        (tensor.stored, tensor.note) = if is_exact(model, &tensor.weight) {
-            (DType::F32, None)
+        (tensor.stored, tensor.note, tensor.pruning) = if is_exact(model, &tensor.weight) {
+            (DType::F32, None, None)
         } else {
             let role = role(&tensor.weight, layer_of(&tensor.weight), is_tied);
             let default = || by_type(file_type, role, tensor.shape.columns(), context);
             chooser.choose([&tensor.weight, &tensor.name], &tensor.shape, default)?
         };
         tensor.parts.iter_mut().for_each(|(part, ..)| part.stored = tensor.stored);
+        check_pruned(tensor)?;
     }
     chooser.finish()?;
     Ok(planned)
+}
+
+/// Refuses to prune a tensor whose rows girih packs in another order.
+fn check_pruned(tensor: &Planned) -> Result<()> {
+    if tensor.pruning.is_some() && (!tensor.parts.is_empty() || tensor.layout == FileLayout::Transposed) {
+        return Err(Error::new(format!(
+            "tensor {} holds several weights or columns as rows, which girih does not prune; leave it out of the \
+             recipe's rule",
+            quote(&tensor.name)
+        )));
+    }
+    Ok(())
 }
 
 /// The layer in a weight's name.

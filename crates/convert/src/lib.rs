@@ -17,6 +17,7 @@ mod new_folder;
 mod options;
 mod parts;
 mod plan;
+mod prune;
 mod q4nx;
 mod recipe;
 mod report;
@@ -33,6 +34,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result};
 
 pub use merge::merge;
 pub use options::{ConvertOptions, ConvertTarget};
+pub use prune::Sparsity;
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
 pub use source::{CompareOptions, SourceFinding, SourcePart, SourceVerdict, compare_with_source};

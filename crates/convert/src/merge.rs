@@ -73,7 +73,14 @@ pub fn merge(
         done += info.shape.elements() as u64;
         progress(ConvertProgress { tensor: name, done, total });
         let (name, shape, dtype) = (name.clone(), info.shape, info.dtype);
-        report.tensors.push(WrittenTensor { name, shape, source: dtype, stored: dtype, note });
+        report.tensors.push(WrittenTensor {
+            name,
+            shape,
+            source: dtype,
+            stored: dtype,
+            note,
+            sparsity: None,
+        });
     }
     container.check_unchanged()?;
     adapter.check_unchanged()?;

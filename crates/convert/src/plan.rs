@@ -8,7 +8,8 @@ use girih_model::arch::Arch;
 use girih_model::arch::schema::{EXPERT, TensorPart, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::recipe::Recipe;
+use super::prune::{Pruning, Sparsity};
+use super::recipe::{Recipe, RuleStorage};
 use super::report::WrittenTensor;
 
 /// A weight to write.
@@ -26,6 +27,7 @@ pub(super) struct Planned {
     pub layout: FileLayout,
     /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
+    pub pruning: Option<Pruning>,
     /// The weights that the tensor consists of, if it holds several, each with its rows of the tensor and the number of all
     /// rows. `weight` is the first one.
     pub parts: Vec<(Planned, Vec<Range<usize>>, usize)>,
@@ -45,9 +47,9 @@ pub(super) enum FileLayout {
 }
 
 impl Planned {
-    pub(super) fn written(&self) -> WrittenTensor {
+    pub(super) fn written(&self, sparsity: Option<Sparsity>) -> WrittenTensor {
         let Planned { name, shape, source, stored, note, .. } = self.clone();
-        WrittenTensor { name, shape, source, stored, note }
+        WrittenTensor { name, shape, source, stored, note, sparsity }
     }
 }
 
@@ -95,17 +97,19 @@ impl<'a> Chooser<'a> {
         Chooser { recipe, used: Vec::new(), supported }
     }
 
-    /// The format of a matrix with these names, and its reason; `default` gives
-    /// both if no rule matches.
+    /// The format of a matrix with these names, its reason and its pruning; `default` gives
+    /// the first two if no rule matches.
     pub(super) fn choose(
         &mut self,
         names: [&str; 2],
         shape: &Shape,
         default: impl FnOnce() -> (DType, Option<String>),
-    ) -> Result<(DType, Option<String>)> {
-        let Some((rule, dtype)) = self.recipe.and_then(|recipe| recipe.rule(names)) else {
-            return Ok(default());
+    ) -> Result<(DType, Option<String>, Option<Pruning>)> {
+        let Some((rule, storage)) = self.recipe.and_then(|recipe| recipe.rule(names)) else {
+            let (dtype, note) = default();
+            return Ok((dtype, note, None));
         };
+        let RuleStorage { dtype, pruning } = storage;
         self.used.push(rule);
         let of_rule =
             |error: Error| error.of(format!("rule {} of the recipe, tensor {}", rule + 1, quote(names[1])));
@@ -117,7 +121,8 @@ impl<'a> Chooser<'a> {
             ))));
         }
         dtype.bytes(shape).map_err(of_rule)?;
-        Ok((dtype, Some(format!("rule {} of the recipe", rule + 1))))
+        pruning.map_or(Ok(()), |pruning| pruning.check(shape)).map_err(of_rule)?;
+        Ok((dtype, Some(format!("rule {} of the recipe", rule + 1)), pruning))
     }
 
     /// Checks that every rule was used.

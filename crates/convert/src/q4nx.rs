@@ -55,18 +55,18 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
         check_whole(&weight, entry.hf.as_deref().unwrap_or_default(), entry.hf_part)?;
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
         let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
-        let (stored, note) = match (shape.extents().len(), entry.hf_as) {
+        let (stored, note, pruning) = match (shape.extents().len(), entry.hf_as) {
             (2, None) => {
                 // A table is only looked up, unless it is also the head.
                 let is_read = weight != "embed.table" || is_tied;
                 let linear = if is_read { DType::Q4NX } else { source };
                 chooser.choose([&weight, &name], &shape, || (linear, None))?
             }
-            (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned())),
-            _ => (source, None),
+            (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned()), None),
+            _ => (source, None, None),
         };
         let (layout, parts) = (FileLayout::AsStored, Vec::new());
-        planned.push(Planned { weight, name, shape, source, stored, layout, note, parts });
+        planned.push(Planned { weight, name, shape, source, stored, layout, note, pruning, parts });
     }
     chooser.finish()?;
     Ok(planned)

@@ -5,6 +5,17 @@
 //! tensors = "layers.*.ffn.down.weight"   # girih's name, or the file's
 //! type = "q6_k"
 //! ```
+//! A rule may also prune: of each row of blocks of a matrix, the blocks with the smallest norms become zeros, which the
+//! cpu backend leaves out.
+//! ```toml
+//! [[rule]]
+//! tensors = "layers.*"
+//! type = "q4_0"
+//! keep = 0.5             # the share of blocks that keep their weights
+//! block = "32x32"        # rows x columns (the default)
+//! by = "norm"            # the largest Frobenius norms (the default)
+//! ```
+//! With `zeros = "exact"` instead of `keep` nothing is pruned, and blocks that are zeros already are counted.
 //! Rules apply to matrices; vectors always have the container's default format.
 //! The first matching rule counts; a matrix without one has the format of the
 //! file's type. `*` matches any characters.
@@ -13,20 +24,29 @@ use girih_file::{fault_in_line, quote};
 use girih_tensor::{DType, Error, Result};
 use serde::Deserialize;
 
+use super::prune::{KeptBlocks, Pruning};
+
 /// The maximum number of rules of a recipe, above the kinds of tensors of any model.
 const RULES_MAX: usize = 10_000;
 
 /// An ordered list of rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     rules: Vec<Rule>,
 }
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Rule {
     tensors: String,
-    dtype: DType,
+    storage: RuleStorage,
+}
+
+/// How a rule stores a matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RuleStorage {
+    pub dtype: DType,
+    pub pruning: Option<Pruning>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +61,38 @@ struct FileRule {
     tensors: String,
     #[serde(rename = "type")]
     dtype: String,
+    keep: Option<f64>,
+    block: Option<String>,
+    by: Option<String>,
+    zeros: Option<String>,
+}
+
+impl FileRule {
+    /// The pruning that the rule asks for.
+    fn pruning(&self) -> Result<Option<Pruning>> {
+        let FileRule { keep, block, by, zeros, .. } = self;
+        if let Some(by) = by.as_ref().filter(|by| *by != "norm") {
+            return Err(Error::new(format!("has by = {}; only \"norm\" is known", quote(by))));
+        }
+        let kept = match (keep, zeros.as_deref()) {
+            (Some(share), None) if *share > 0.0 && *share <= 1.0 => KeptBlocks::Largest(*share),
+            (Some(share), None) => {
+                return Err(Error::new(format!("has keep = {share}; a share above 0 and up to 1 is needed")));
+            }
+            (None, Some("exact")) if by.is_none() => KeptBlocks::Nonzero,
+            (None, Some("exact")) => return Err(Error::new("has by, which needs keep")),
+            (None, Some(zeros)) => {
+                return Err(Error::new(format!("has zeros = {}; only \"exact\" is known", quote(zeros))));
+            }
+            (Some(_), Some(_)) => return Err(Error::new("has both keep and zeros; remove one")),
+            (None, None) if block.is_some() || by.is_some() => {
+                return Err(Error::new("has block or by, which need keep or zeros"));
+            }
+            (None, None) => return Ok(None),
+        };
+        let block = block.as_deref().map_or(Ok(Pruning::DEFAULT_BLOCK), Pruning::parse_block)?;
+        Ok(Some(Pruning { kept, block }))
+    }
 }
 
 impl Recipe {
@@ -58,20 +110,25 @@ impl Recipe {
             let count = file.rule.len();
             return Err(Error::new(format!("has {count} rules; 1 to {RULES_MAX} are needed")));
         }
-        let rules = file.rule.into_iter().map(|rule| {
+        let rules = file.rule.into_iter().zip(1..).map(|(rule, number)| {
+            let pruning = rule.pruning().map_err(|error| error.of(format!("rule {number}")))?;
             let dtype: DType = rule.dtype.parse()?;
             if !dtype.writes() {
                 return Err(Error::new(format!("names {dtype}, which girih reads but does not write")));
             }
-            Ok(Rule { tensors: rule.tensors, dtype })
+            Ok(Rule { tensors: rule.tensors, storage: RuleStorage { dtype, pruning } })
         });
         Ok(Recipe { rules: rules.collect::<Result<_>>()? })
     }
 
-    /// The index and format of the rule for a tensor with these names.
-    pub(super) fn rule(&self, names: [&str; 2]) -> Option<(usize, DType)> {
+    /// The index of the rule for a tensor with these names, and what it says.
+    pub(super) fn rule(&self, names: [&str; 2]) -> Option<(usize, RuleStorage)> {
         let matches = |rule: &Rule| names.iter().any(|name| matches(&rule.tensors, name));
-        self.rules.iter().enumerate().find(|(_, rule)| matches(rule)).map(|(index, rule)| (index, rule.dtype))
+        self.rules
+            .iter()
+            .enumerate()
+            .find(|(_, rule)| matches(rule))
+            .map(|(index, rule)| (index, rule.storage))
     }
 
     /// Checks that every rule was used; `used` has the indexes of those that were.
@@ -136,10 +193,41 @@ mod tests {
     fn the_first_matching_rule_counts() {
         let recipe = "[[rule]]\ntensors = 'a*'\ntype = 'q8_0'\n[[rule]]\ntensors = '*'\ntype = 'Q4_0'";
         let recipe = Recipe::parse(recipe).unwrap();
-        assert_eq!(recipe.rule(["x", "ab"]), Some((0, DType::Q8_0)));
-        assert_eq!(recipe.rule(["x", "y"]), Some((1, DType::Q4_0)));
+        let plain = |dtype| RuleStorage { dtype, pruning: None };
+        assert_eq!(recipe.rule(["x", "ab"]), Some((0, plain(DType::Q8_0))));
+        assert_eq!(recipe.rule(["x", "y"]), Some((1, plain(DType::Q4_0))));
         assert!(recipe.check_used(&[1, 0]).is_ok());
         assert!(recipe.check_used(&[1]).unwrap_err().to_string().contains("rule 1"));
+    }
+
+    #[test]
+    fn a_rule_may_prune() {
+        let pruning = |keys: &str| {
+            let recipe = Recipe::parse(&format!("[[rule]]\ntensors = '*'\ntype = 'q4_0'\n{keys}"));
+            recipe.map(|recipe| recipe.rule(["a", "b"]).unwrap().1.pruning)
+        };
+        let largest = KeptBlocks::Largest(0.5);
+        let expected = Pruning { kept: largest, block: [32, 32] };
+        assert_eq!(pruning("keep = 0.5").unwrap(), Some(expected));
+        let expected = Pruning { kept: largest, block: [8, 64] };
+        assert_eq!(pruning("keep = 0.5\nblock = '8x64'\nby = 'norm'").unwrap(), Some(expected));
+        let expected = Pruning { kept: KeptBlocks::Nonzero, block: [32, 32] };
+        assert_eq!(pruning("zeros = 'exact'").unwrap(), Some(expected));
+        for (keys, word) in [
+            ("keep = 0.0", "a share above 0"),
+            ("keep = 1.5", "a share above 0"),
+            ("keep = nan", "a share above 0"),
+            ("keep = 0.5\nblock = '32'", "such as 32x32"),
+            ("keep = 0.5\nby = 'size'", "only \"norm\""),
+            ("keep = 0.5\nzeros = 'exact'", "both keep and zeros"),
+            ("zeros = 'near'", "only \"exact\""),
+            ("zeros = 'exact'\nby = 'norm'", "needs keep"),
+            ("block = '32x32'", "need keep or zeros"),
+            ("kept = 0.5", "kept"),
+        ] {
+            let error = pruning(keys).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use girih_tensor::{DType, Shape};
 
+use super::prune::Sparsity;
+
 /// The progress of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvertProgress<'a> {
@@ -39,4 +41,6 @@ pub struct WrittenTensor {
     pub stored: DType,
     /// The reason if the format differs from that of the file's type.
     pub note: Option<String>,
+    /// What is left of it, if a recipe prunes it.
+    pub sparsity: Option<Sparsity>,
 }

@@ -11,6 +11,7 @@ use super::bands::write_rows;
 use super::options::ConvertOptions;
 use super::parts;
 use super::plan::Planned;
+use super::prune::Sparsity;
 use super::report::{ConvertProgress, ConvertReport};
 
 /// Writes all `planned` tensors; returns their report.
@@ -29,9 +30,9 @@ pub(super) fn write_all(
             done += written as u64;
             progress(ConvertProgress { tensor: &tensor.name, done, total });
         };
-        write(writer, weights, tensor, options.threads, &mut step)
+        let sparsity = write(writer, weights, tensor, options.threads, &mut step)
             .map_err(|error| error.of(format!("tensor {}", quote(&tensor.name))))?;
-        report.tensors.push(tensor.written());
+        report.tensors.push(tensor.written(tensor.pruning.map(|_| sparsity)));
     }
     weights.check_unchanged()?;
     Ok(report)
@@ -43,7 +44,7 @@ fn write(
     tensor: &Planned,
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
-) -> Result<()> {
+) -> Result<Sparsity> {
     if tensor.parts.is_empty() {
         return write_rows(writer, weights, (&tensor.name, tensor), None, threads, step);
     }
@@ -51,7 +52,7 @@ fn write(
         let some = first..first + range.len();
         write_rows(writer, weights, (&tensor.name, &tensor.parts[index].0), Some(some), threads, step)?;
     }
-    Ok(())
+    Ok(Sparsity::default())
 }
 
 /// Appends a vector of computed values.

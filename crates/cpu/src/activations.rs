@@ -200,6 +200,19 @@ impl ActivationKind {
         }
     }
 
+    /// Whether the word of a row of words stands for a finite number, or for none. Of integers only the scale, the last
+    /// row of a group, can be infinite or NaN: codes are then zeros.
+    pub fn is_finite(self, row: usize, word: u32) -> bool {
+        const EXPONENT: u32 = 0x7f80_0000;
+        match self {
+            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
+                row % coding.words() + 1 < coding.words() || word & EXPONENT != EXPONENT
+            }
+            ActivationKind::Floats | ActivationKind::Bf16 => word & EXPONENT != EXPONENT,
+            ActivationKind::Bf16Pairs => word & EXPONENT != EXPONENT && word << 16 & EXPONENT != EXPONENT,
+        }
+    }
+
     /// Words for `rows` rows of `width` values.
     pub fn size(self, rows: usize, width: usize) -> usize {
         padded(rows * self.terms()) * self.block_words() * width.div_ceil(self.depth())
@@ -226,6 +239,23 @@ impl<'a> PackedActivations<'a> {
     /// Blocks in a row.
     pub fn blocks(&self) -> usize {
         self.width.div_ceil(self.kind.depth())
+    }
+
+    /// Whether no activation is infinite or NaN.
+    pub fn is_finite(&self) -> bool {
+        let is_finite = |(block, tile): (usize, (usize, usize))| {
+            let words = self.part(block, tile).chunks_exact(tile.1);
+            match self.kind.coding() {
+                Some(coding) => {
+                    let scale = coding.words() - 1;
+                    let scales = words.skip(scale).step_by(coding.words());
+                    scales.flatten().all(|word| self.kind.is_finite(scale, *word))
+                }
+                None => words.flatten().fold(true, |all, word| all & self.kind.is_finite(0, *word)),
+            }
+        };
+        let mut parts = (0..self.blocks()).flat_map(|block| self.tiles().map(move |tile| (block, tile)));
+        parts.all(is_finite)
     }
 
     /// Columns without padding.

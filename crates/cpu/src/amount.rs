@@ -46,7 +46,18 @@ impl InstructionWork {
             // The values of a step do not count.
             (ValueStore::Step(_) | ValueStore::Weight(_) | ValueStore::State(_), _) => 0,
         });
-        Amount { bytes: bytes.sum(), operations: 2 * multiply_adds }
+        Amount { bytes: bytes.sum(), operations: (2.0 * multiply_adds as f64 * self.density(step)) as u64 }
+    }
+
+    /// The share of the units of its packed weights that are multiplied, on average.
+    fn density(&self, step: &CpuStep<'_>) -> f64 {
+        let weights = self.operands.iter().filter_map(|id| match step.values.stores[id.0 as usize] {
+            ValueStore::Weight(index) => step.weights.loaded.dense_bytes(index),
+            ValueStore::Step(_) | ValueStore::State(_) => None,
+        });
+        let [present, dense] =
+            weights.fold([0, 0], |sum: [u64; 2], bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
+        if dense == 0 { 1.0 } else { present as f64 / dense as f64 }
     }
 }
 

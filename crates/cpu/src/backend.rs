@@ -17,11 +17,12 @@ use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
 use crate::pool::{ThreadPool, check_threads};
+use crate::present::ZeroBlocks;
 use crate::probe::{HostMachine, default_threads};
 use crate::row_table::TablesInFile;
 use crate::run::CpuProgram;
 use crate::state::CpuState;
-use crate::weights::CpuWeights;
+use crate::weights::{CpuWeights, PackingRule};
 use crate::{lower, prefetch_distance};
 
 /// How the backend uses the machine.
@@ -37,6 +38,8 @@ pub struct CpuOptions {
     pub affinity: Affinity,
     /// Where cached packed weights reside.
     pub residence: Residence,
+    /// Whether blocks of zeros are skipped (does not affect results).
+    pub zero_blocks: ZeroBlocks,
 }
 
 impl Default for CpuOptions {
@@ -48,6 +51,7 @@ impl Default for CpuOptions {
             precision: PrecisionRule::default(),
             affinity: Affinity::default(),
             residence: Residence::default(),
+            zero_blocks: ZeroBlocks::default(),
         }
     }
 }
@@ -62,6 +66,7 @@ pub struct Cpu {
     pool: OnceCell<ThreadPool>,
     precision: PrecisionRule,
     residence: Residence,
+    zero_blocks: ZeroBlocks,
     store: Option<Box<dyn Store>>,
     services: Option<RowServices>,
 }
@@ -90,7 +95,7 @@ impl Cpu {
     /// As [`Cpu::new`].
     pub fn with_table(options: CpuOptions, table: Table) -> Result<Cpu, Error> {
         let topology = &HostMachine::here().topology;
-        let CpuOptions { threads, precision, affinity, residence } = options;
+        let CpuOptions { threads, precision, affinity, residence, zero_blocks } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
         Ok(Cpu {
@@ -100,6 +105,7 @@ impl Cpu {
             pool: OnceCell::new(),
             precision,
             residence,
+            zero_blocks,
             store: None,
             services: None,
         })
@@ -211,15 +217,28 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let kept = (self.residence, &self.in_file(graph));
-        let mut weights = CpuWeights::load(graph, source, self.store.as_deref(), kept, pool)?;
+        let rule = PackingRule { in_file: &self.in_file(graph), zero_blocks: self.zero_blocks };
+        let kept = (self.store.as_deref(), self.residence);
+        let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
         weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
         Ok(weights)
     }
 
     fn tuning(&self, weights: &CpuWeights) -> Option<String> {
         let PrefetchChoice { few, many } = weights.matrices().next()?.prefetch();
-        Some(format!("prefetch distance {} for one row per step, {} for several", few.name(), many.name()))
+        let [present, all] = weights.sparse_bytes();
+        let zeros = if all > 0 {
+            let (count, percent) = (weights.densities().len(), 100.0 * present as f64 / all as f64);
+            format!("; {count} weights without their blocks of zeros, {percent:.0} % of their bytes")
+        } else {
+            String::new()
+        };
+        let (few, many) = (few.name(), many.name());
+        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}"))
+    }
+
+    fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {
+        weights.densities()
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {
@@ -242,6 +261,18 @@ impl Backend for Cpu {
         output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {
-        program.run(&self.table, self.pool()?, weights, state, output, step)
+        program.run((&self.table, self.pool()?), weights, (state, output), step, None)
+    }
+
+    fn run_node(
+        &self,
+        program: &CpuProgram,
+        weights: &CpuWeights,
+        state: &mut CpuState,
+        output: &mut HostRows,
+        step: Step<'_>,
+        node: &str,
+    ) -> Result<(), Error> {
+        program.run((&self.table, self.pool()?), weights, (state, output), step, Some(node))
     }
 }

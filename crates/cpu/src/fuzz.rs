@@ -16,8 +16,9 @@ use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
 use crate::kernels::packed::Layout;
 use crate::packed_store::Residence;
+use crate::present::ZeroBlocks;
 use crate::row_table::TablesInFile;
-use crate::weights::contents;
+use crate::weights::{PackingRule, contents};
 
 /// The columns of each matrix: one block of the largest formats.
 const COLUMNS: usize = 256;
@@ -53,8 +54,8 @@ pub fn packed(bytes: &[u8]) {
             file[u32::from_le_bytes(*at) as usize % right.len()] = *byte;
         }
         if has(RENEW_TABLE) {
-            let contents =
-                contents(graph, &IDENTITY, &TablesInFile::default()).expect("the graph has matrices");
+            let rule = PackingRule { in_file: &TablesInFile::default(), zero_blocks: ZeroBlocks::Skip };
+            let contents = contents(graph, &IDENTITY, rule).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));
         }
     }

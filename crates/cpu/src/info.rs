@@ -15,6 +15,7 @@ use crate::backend::{Cpu, CpuOptions};
 use crate::kernels::processor::ProcessorModel;
 use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
+use crate::present::ZeroBlocks;
 use crate::product_defaults::ProductDefault;
 
 /// The description of the backend.
@@ -39,6 +40,7 @@ const AFFINITY: &str = "affinity";
 const PACKED_CACHE: &str = "packed-cache";
 const PACKED_CACHE_LIMIT: &str = "packed-cache-limit";
 const WEIGHTS: &str = "weights";
+const ZERO_BLOCKS: &str = "zero-blocks";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -84,6 +86,14 @@ const OPTIONS: &[BackendOption] = &[
         values: AllowedValues::OneOf(|| names(RESIDENCES)),
         repeats: false,
     },
+    BackendOption {
+        name: ZERO_BLOCKS,
+        placeholder: "MODE",
+        help: "Skip blocks of 32x32 zeros of matrices that have many, or keep them (does not affect results) \
+            [default: skip]",
+        values: AllowedValues::OneOf(|| names(ZERO_BLOCK_MODES)),
+        repeats: false,
+    },
 ];
 
 /// Values with the names that users write.
@@ -108,6 +118,8 @@ const CACHE_MODES: &Choices<CacheMode> =
     &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
 
 const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
+
+const ZERO_BLOCK_MODES: &Choices<ZeroBlocks> = &[("skip", ZeroBlocks::Skip), ("keep", ZeroBlocks::Keep)];
 
 fn names<T>(choices: &Choices<T>) -> Vec<&'static str> {
     choices.iter().map(|(name, _)| *name).collect()
@@ -171,11 +183,13 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
     let defaults = CpuOptions::default();
     let affinity = settings.parsed(AFFINITY, |name| named(AFFINITIES, name))?;
     let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
+    let zero_blocks = settings.parsed(ZERO_BLOCKS, |name| named(ZERO_BLOCK_MODES, name))?;
     Ok(CpuOptions {
         threads: settings.threads.unwrap_or(defaults.threads),
         precision,
         affinity: affinity.unwrap_or(defaults.affinity),
         residence: residence.unwrap_or(defaults.residence),
+        zero_blocks: zero_blocks.unwrap_or(defaults.zero_blocks),
     })
 }
 
@@ -259,13 +273,14 @@ mod tests {
     fn options_are_parsed() {
         let fixed = PrecisionRule::Fixed;
         assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), CpuOptions::default());
-        let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap")];
+        let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap"), (ZERO_BLOCKS, "keep")];
         let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
         let expected = CpuOptions {
             threads: 3,
             precision: PrecisionRule::Requested(ActivationPrecision::Int8x2),
             affinity: Affinity::Scatter,
             residence: Residence::File,
+            zero_blocks: ZeroBlocks::Keep,
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);

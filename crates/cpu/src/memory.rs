@@ -82,6 +82,20 @@ impl<T> Aligned<T> {
     }
 }
 
+impl<T> Aligned<T> {
+    /// Shortens the slice and gives back the pages behind it.
+    ///
+    /// # Panics
+    /// If `len` exceeds its length.
+    pub fn truncate(&mut self, len: usize) {
+        assert!(len <= self.deref().len(), "{len} elements are not a part");
+        match &mut self.memory {
+            AlignedMemory::Part { len: own, .. } => *own = len,
+            AlignedMemory::Pages(pages) => pages.truncate(len),
+        }
+    }
+}
+
 impl<T> Deref for Aligned<T> {
     type Target = [T];
 
@@ -178,6 +192,18 @@ mod tests {
         assert!(matches!(large.memory, AlignedMemory::Pages(_)));
         assert_eq!(Aligned::<u8>::bytes(HUGE_PAGE), HUGE_PAGE as u64);
         assert_eq!(Aligned::<f32>::bytes(HUGE_PAGE + 1), 4 * HUGE_PAGE as u64 + 4096);
+    }
+
+    #[test]
+    fn a_shortened_slice_keeps_its_beginning() {
+        for len in [1000, 2 * HUGE_PAGE + 5] {
+            for kept in [len, len / 2, 7, 0] {
+                let mut bytes = Aligned::<u8>::zeroed(len, "a test").unwrap();
+                bytes.fill(3);
+                bytes.truncate(kept);
+                assert!(bytes.len() == kept && bytes.iter().all(|&byte| byte == 3), "{kept} of {len}");
+            }
+        }
     }
 
     #[test]

@@ -96,11 +96,33 @@ impl<T> ZeroPages<T> {
     }
 }
 
+impl<T> ZeroPages<T> {
+    /// The bytes of the pages that are mapped.
+    fn mapped(&self) -> usize {
+        (self.len * size_of::<T>()).next_multiple_of(page_size())
+    }
+
+    /// Keeps the first `len` numbers, and gives back whole pages behind them.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn truncate(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} of {} numbers", self.len);
+        let before = self.mapped();
+        self.len = len;
+        let kept = self.mapped();
+        // SAFETY: the range lies in the mapping that `zeroed` kept, behind what `self.len` now says; the borrow of
+        // `self` is the only one.
+        unsafe {
+            unmap(self.start.as_ptr().cast::<std::ffi::c_void>().wrapping_byte_add(kept), before - kept)
+        };
+    }
+}
+
 impl<T> Drop for ZeroPages<T> {
     fn drop(&mut self) {
-        let bytes = (self.len * size_of::<T>()).next_multiple_of(page_size());
-        // SAFETY: this is the mapping that `zeroed` kept, and its owner is gone.
-        unsafe { unmap(self.start.as_ptr().cast(), bytes) };
+        // SAFETY: this is what is left of the mapping that `zeroed` kept, and its owner is gone.
+        unsafe { unmap(self.start.as_ptr().cast(), self.mapped()) };
     }
 }
 

@@ -2,14 +2,15 @@
 //! A [`Store`](girih_graph::store::Store) decides where the bytes are; this crate only maps files.
 //!
 //! ```text
-//! PACK_MAGIC 8 | PACK_FORMAT u32 | LAYOUT_VERSION u32 | key 16 | total bytes u64 | matrices u64
-//! for each matrix: name | layout | rows u64 | columns u64 | offset u64 | length u64
+//! PACK_MAGIC 8 | PACK_FORMAT u32 | LAYOUT_VERSION u32 | key 16 | matrices u64
+//! for each matrix: name | layout | rows u64 | columns u64 | zeros u64
+//! for each band of a matrix that may leave out units: a bit for each unit that it has, in words of u64
 //! a digest of each band u64 | a digest of everything so far u64
 //! the bands of each matrix, from a multiple of 4096 on
 //! ```
 //! Numbers are little-endian; texts are preceded by their length. A reader gets the matrices from its
-//! graph, so it does not parse what precedes the digests: it compares these bytes and the total length
-//! with the expected ones. The digests are XXH3; they detect damage, not forgery. Of mapped weights, only
+//! graph, so it does not parse what precedes the bits: it compares these bytes with the expected ones. The
+//! bits then say how long each band is, and so the whole file. The digests are XXH3; they detect damage, not forgery. Of mapped weights, only
 //! the digest of the table is checked; the digests of their bands are not.
 
 use std::collections::HashMap;
@@ -22,15 +23,15 @@ use girih_graph::Error;
 use girih_graph::store::{StoreWriter, StoredItem, UnsavedItem};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::kernels::packed::bands;
-use crate::kernels::packed::{LAYOUT_VERSION, Layout};
+use crate::kernels::packed::{LAYOUT_VERSION, Layout, bands};
 use crate::memory::{BytesOwner, SharedBytes};
 use crate::os::{MappedFile, map_kept};
+use crate::present::{BandPlaces, FilledWeight, PresentUnits, UnitGrid, Zeros};
 
 const PACK_MAGIC: &[u8; 8] = b"girihpak";
 
 /// The version of the format in the module's documentation.
-const PACK_FORMAT: u32 = 1;
+const PACK_FORMAT: u32 = 2;
 
 /// The alignment of a matrix: a page, so that it can be mapped.
 const PACK_ALIGNMENT: u64 = 4096;
@@ -58,28 +59,68 @@ pub(crate) struct ListedMatrix<'a> {
     pub layout: Layout,
     pub rows: usize,
     pub columns: usize,
+    /// The units that it may leave out.
+    pub grid: Option<UnitGrid>,
 }
 
-/// The matrices of packed weights, and their offsets.
+/// The matrices of packed weights.
 #[derive(Clone, Debug)]
 pub(crate) struct PackContents {
     pub key: PackKey,
-    /// The total number of bytes.
-    pub bytes: u64,
-    /// Everything before the digests.
+    /// Everything before the bits.
     head: Vec<u8>,
+    /// The words of bits, and the digests.
+    mask_words: usize,
     digests: usize,
+    matrices: Vec<ListedPlace>,
+}
+
+/// A matrix of the contents.
+#[derive(Clone, Debug)]
+struct ListedPlace {
+    name: String,
+    bands: usize,
+    /// The bytes of a band with all its units.
+    band_bytes: usize,
+    grid: Option<UnitGrid>,
+}
+
+impl ListedPlace {
+    fn mask_words(&self) -> usize {
+        self.grid.map_or(0, |grid| grid.bands * grid.mask_words())
+    }
+}
+
+/// Where the matrices of packed weights lie, now that their units are known.
+#[derive(Clone, Debug)]
+struct PackPlaces {
+    /// The total number of bytes.
+    bytes: u64,
     matrices: HashMap<String, MatrixOffset>,
 }
 
-/// The offset of a matrix and the sizes of its bands.
-#[derive(Clone, Copy, Debug)]
+/// The offset of a matrix and its bands.
+#[derive(Clone, Debug)]
 struct MatrixOffset {
     offset: u64,
     bands: usize,
-    band_bytes: usize,
+    places: BandPlaces,
     /// The index of its first digest.
     digest: usize,
+}
+
+impl MatrixOffset {
+    /// The range of some bands in the file.
+    fn range(&self, bands: Range<usize>) -> Range<u64> {
+        let own = self.places.bytes(bands);
+        self.offset + own.start as u64..self.offset + own.end as u64
+    }
+
+    /// The same as indexes.
+    fn indexes(&self, bands: Range<usize>) -> Option<Range<usize>> {
+        let range = self.range(bands);
+        Some(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+    }
 }
 
 impl PackContents {
@@ -89,68 +130,89 @@ impl PackContents {
         if matrices.is_empty() {
             return None;
         }
-        let row = |matrix: &ListedMatrix<'_>| {
-            2 * DIGEST_BYTES + matrix.name.len() + layout_name(matrix.layout).len() + 32
-        };
-        let head_bytes = 48 + matrices.iter().map(row).sum::<usize>();
-        let digests = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(bands(matrix.rows)))?;
-        let start = digests.checked_add(1)?.checked_mul(DIGEST_BYTES)?.checked_add(head_bytes)?;
-        let (mut end, mut digest) = (start as u64, 0);
-        let (mut table, mut offsets) = (Vec::new(), HashMap::new());
+        let (mut table, mut listed, mut digests, mut mask_words) = (Vec::new(), Vec::new(), 0usize, 0usize);
         for matrix in matrices {
             let (count, band_bytes) = (bands(matrix.rows), matrix.layout.band_bytes(matrix.columns)?);
-            let length = u64::try_from(count.checked_mul(band_bytes)?).ok()?;
-            let offset = end.checked_next_multiple_of(PACK_ALIGNMENT)?;
-            end = offset.checked_add(length)?;
             for text in [matrix.name, &layout_name(matrix.layout)] {
                 table.extend((text.len() as u64).to_le_bytes());
                 table.extend(text.as_bytes());
             }
-            let numbers = [matrix.rows as u64, matrix.columns as u64, offset, length];
+            let zeros = match matrix.grid.map(|grid| grid.zeros) {
+                None => 0,
+                Some(Zeros::Any) => 1,
+                Some(Zeros::Positive) => 2,
+            };
+            let numbers = [matrix.rows as u64, matrix.columns as u64, zeros];
             table.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-            offsets.insert(matrix.name.to_owned(), MatrixOffset { offset, bands: count, band_bytes, digest });
-            digest += count;
+            let place =
+                ListedPlace { name: matrix.name.to_owned(), bands: count, band_bytes, grid: matrix.grid };
+            (digests, mask_words) =
+                (digests.checked_add(count)?, mask_words.checked_add(place.mask_words())?);
+            listed.push(place);
         }
         let versions = [PACK_FORMAT.to_le_bytes(), LAYOUT_VERSION.to_le_bytes()].concat();
         let key = xxh3_128(
             &[PACK_MAGIC, &versions[..], &(identity.len() as u64).to_le_bytes(), identity, &table].concat(),
         );
-        let sizes = [end.to_le_bytes(), (matrices.len() as u64).to_le_bytes()].concat();
-        let head = [PACK_MAGIC, &versions[..], &key.to_le_bytes(), &sizes, &table].concat();
-        debug_assert_eq!(head.len(), head_bytes);
-        Some(PackContents { key: PackKey(key), bytes: end, head, digests, matrices: offsets })
+        let count = (matrices.len() as u64).to_le_bytes();
+        let head = [PACK_MAGIC, &versions[..], &key.to_le_bytes(), &count, &table].concat();
+        let contents = PackContents { key: PackKey(key), head, mask_words, digests, matrices: listed };
+        // Units that are left out make it shorter.
+        contents.whole_size().map(|_| contents)
     }
 
-    /// The range of a matrix, if the contents have it.
-    fn range(&self, name: &str) -> Option<Range<usize>> {
-        let matrix = self.matrices.get(name)?;
-        let start = usize::try_from(matrix.offset).ok()?;
-        Some(start..start + matrix.bands * matrix.band_bytes)
+    /// The bytes with all units, unless they overflow.
+    fn whole_size(&self) -> Option<u64> {
+        let words = self.mask_words.checked_add(self.digests)?.checked_add(1)?;
+        let start = words.checked_mul(DIGEST_BYTES)?.checked_add(self.head.len())?;
+        self.matrices.iter().try_fold(start as u64, |end, matrix| {
+            let length = u64::try_from(matrix.bands.checked_mul(matrix.band_bytes)?).ok()?;
+            end.checked_next_multiple_of(PACK_ALIGNMENT)?.checked_add(length)
+        })
+    }
+
+    /// The places of all matrices, if `places` has those of their bands.
+    fn place(&self, mut places: impl FnMut(&ListedPlace) -> BandPlaces) -> PackPlaces {
+        let (mut end, mut digest, mut matrices) = (self.start() as u64, 0, HashMap::new());
+        for listed in &self.matrices {
+            let offset = end.next_multiple_of(PACK_ALIGNMENT);
+            let placed = MatrixOffset { offset, bands: listed.bands, places: places(listed), digest };
+            end = placed.range(0..listed.bands).end;
+            digest += listed.bands;
+            matrices.insert(listed.name.clone(), placed);
+        }
+        PackPlaces { bytes: end, matrices }
+    }
+
+    /// The places in a file that begins with `start`, by its bits.
+    fn place_by_bits(&self, start: &[u8]) -> PackPlaces {
+        let bits = &start[self.head.len()..][..self.mask_words * DIGEST_BYTES];
+        let mut words = bits.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        self.place(|listed| {
+            let masks: Vec<u64> = words.by_ref().take(listed.mask_words()).collect();
+            let present = listed.grid.and_then(|grid| PresentUnits::of_masks(grid, &masks));
+            present.map_or(BandPlaces::Equal(listed.band_bytes), BandPlaces::Present)
+        })
     }
 
     /// The number of bytes before the bands.
     fn start(&self) -> usize {
-        self.head.len() + (self.digests + 1) * DIGEST_BYTES
+        self.head.len() + (self.mask_words + self.digests + 1) * DIGEST_BYTES
     }
 
-    /// Makes the digests in a file of this length match its bytes, with or without those of its
-    /// bands, as someone could who forges a file.
+    /// Makes the digests in a file match its bytes, with or without those of its bands, as someone could who forges a
+    /// file.
     pub fn renew_digests(&self, file: &mut [u8], with_bands: bool) {
-        let matrices = self.matrices.values().filter(|_| with_bands);
-        let bands = matrices.flat_map(|matrix| (0..matrix.bands).map(move |band| (matrix, band)));
-        for (MatrixOffset { offset, band_bytes, digest, .. }, band) in bands {
-            let found = xxh3_64(&file[*offset as usize + band * band_bytes..][..*band_bytes]);
-            let at = self.head.len() + (digest + band) * DIGEST_BYTES;
+        let places = self.place_by_bits(file);
+        let matrices = places.matrices.values().filter(|_| with_bands);
+        for (matrix, band) in matrices.flat_map(|matrix| (0..matrix.bands).map(move |band| (matrix, band))) {
+            let range = matrix.indexes(band..band + 1);
+            let Some(found) = range.and_then(|range| file.get(range)).map(xxh3_64) else { continue };
+            let at = self.head.len() + (self.mask_words + matrix.digest + band) * DIGEST_BYTES;
             file[at..][..DIGEST_BYTES].copy_from_slice(&found.to_le_bytes());
         }
         let (body, rest) = file.split_at_mut(self.start() - DIGEST_BYTES);
         rest[..DIGEST_BYTES].copy_from_slice(&xxh3_64(body).to_le_bytes());
-    }
-
-    /// The offset of a band, and the index of its digest.
-    fn band(&self, name: &str, band: usize) -> (u64, usize) {
-        let matrix = &self.matrices[name];
-        (matrix.offset + (band * matrix.band_bytes) as u64, matrix.digest + band)
     }
 }
 
@@ -160,8 +222,8 @@ fn layout_name(layout: Layout) -> String {
 
 /// Cached weights whose table of digests has been checked.
 pub(crate) struct KeptPack<'a> {
-    contents: &'a PackContents,
-    reader: Box<dyn StoredItem>,
+    places: PackPlaces,
+    reader: &'a dyn StoredItem,
     digests: Vec<u64>,
     /// All bytes, if they are used in the mapped file.
     mapping: Option<Arc<MappedFile>>,
@@ -173,44 +235,60 @@ impl<'a> KeptPack<'a> {
     /// # Errors
     /// If the length, the head or the table of digests is not that of `contents`.
     pub fn open(
-        contents: &'a PackContents,
-        reader: Box<dyn StoredItem>,
+        contents: &PackContents,
+        reader: &'a dyn StoredItem,
         residence: Residence,
     ) -> Result<KeptPack<'a>, Error> {
-        let (found, needed) = (reader.length(), contents.bytes);
-        if found != needed {
-            return Err(Error::new(format!("the packed weights have {found} bytes instead of {needed}")));
-        }
+        let found = reader.length();
+        let check_length = |needed: u64, fits: bool| match fits {
+            true => Ok(()),
+            false => Err(Error::new(format!("the packed weights have {found} bytes instead of {needed}"))),
+        };
+        check_length(contents.start() as u64, found >= contents.start() as u64)?;
         let mut start = vec![0; contents.start()];
         reader.read(0, &mut start)?;
         let (body, check) = start.split_at(start.len() - DIGEST_BYTES);
-        let (head, digests) = body.split_at(contents.head.len());
+        let (head, words) = body.split_at(contents.head.len());
         if head != contents.head {
             return Err(Error::new("the packed weights belong to another model or version"));
         }
         if xxh3_64(body).to_le_bytes() != check {
             return Err(damaged("their table"));
         }
-        let digests = digests.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let places = contents.place_by_bits(body);
+        check_length(places.bytes, found == places.bytes)?;
+        let digests = words[contents.mask_words * DIGEST_BYTES..]
+            .as_chunks()
+            .0
+            .iter()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+            .collect();
         let mapping = match (residence, reader.file()) {
             (Residence::File, Some(file)) => {
                 let unmapped = |error| Error::new(format!("cannot map the packed weights: {error}"));
-                Some(Arc::new(map_kept(file, contents.bytes).map_err(unmapped)?))
+                Some(Arc::new(map_kept(file, places.bytes).map_err(unmapped)?))
             }
             _ => None,
         };
-        Ok(KeptPack { contents, reader, digests, mapping })
+        Ok(KeptPack { places, reader, digests, mapping })
     }
 
     /// A matrix in the mapped file.
-    pub fn mapped(&self, name: &str) -> Option<SharedBytes> {
-        let range = self.contents.range(name)?;
-        Some(SharedBytes::part(BytesOwner::File(self.mapping.clone()?), range))
+    pub fn mapped(&self, name: &str) -> Option<FilledWeight> {
+        let matrix = self.places.matrices.get(name)?;
+        let range = matrix.indexes(0..matrix.bands)?;
+        let bytes = SharedBytes::part(BytesOwner::File(self.mapping.clone()?), range);
+        Some(FilledWeight { bytes, places: matrix.places.clone() })
+    }
+
+    /// The places of the bands of a matrix.
+    pub fn places(&self, name: &str) -> Option<BandPlaces> {
+        self.places.matrices.get(name).map(|matrix| matrix.places.clone())
     }
 
     /// Whether it contains the matrix of this name.
     pub fn contains(&self, name: &str) -> bool {
-        self.contents.matrices.contains_key(name)
+        self.places.matrices.contains_key(name)
     }
 
     /// Reads a band and checks its digest.
@@ -218,9 +296,9 @@ impl<'a> KeptPack<'a> {
     /// # Errors
     /// If it cannot be read, or is not what was written.
     pub fn read(&self, name: &str, band: usize, into: &mut [u8]) -> Result<(), Error> {
-        let (offset, digest) = self.contents.band(name, band);
-        self.reader.read(offset, into)?;
-        if xxh3_64(into) == self.digests[digest] {
+        let matrix = &self.places.matrices[name];
+        self.reader.read(matrix.range(band..band + 1).start, into)?;
+        if xxh3_64(into) == self.digests[matrix.digest + band] {
             Ok(())
         } else {
             Err(damaged(&format!("band {band} of '{name}'")))
@@ -247,6 +325,10 @@ pub enum Residence {
 #[derive(Debug)]
 pub(crate) struct UnsavedPack {
     contents: PackContents,
+    /// The total number of bytes.
+    bytes: u64,
+    /// The bits of all bands.
+    masks: Vec<u64>,
     /// The units of writing: parts of matrices.
     pieces: Vec<WritePiece>,
     digests: Vec<AtomicU64>,
@@ -264,36 +346,47 @@ struct WritePiece {
 }
 
 impl UnsavedPack {
-    /// The weights of `contents`; `matrix` returns the bytes of each matrix.
-    pub fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a SharedBytes) -> UnsavedPack {
+    /// The weights of `contents`; `matrix` returns the bands of each matrix.
+    pub fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a FilledWeight) -> UnsavedPack {
+        let mut masks = Vec::with_capacity(contents.mask_words);
+        for listed in &contents.matrices {
+            match &matrix(&listed.name).places {
+                BandPlaces::Present(present) => masks.extend(present.masks()),
+                BandPlaces::Equal(_) => masks.resize(masks.len() + listed.mask_words(), u64::MAX),
+            }
+        }
+        let places = contents.place(|listed| matrix(&listed.name).places.clone());
         let mut pieces = Vec::new();
-        for (name, &offset) in &contents.matrices {
-            let step = (PIECE_BYTES / offset.band_bytes.max(1)).max(1);
-            let firsts = (0..offset.bands).step_by(step);
+        for (name, placed) in &places.matrices {
+            let bytes = &matrix(name).bytes;
+            let step = (PIECE_BYTES * placed.bands / bytes.len().max(1)).max(1);
+            let firsts = (0..placed.bands).step_by(step);
             pieces.extend(firsts.map(|first| WritePiece {
-                matrix: matrix(name).clone(),
-                offset,
-                bands: first..offset.bands.min(first + step),
+                matrix: bytes.clone(),
+                offset: placed.clone(),
+                bands: first..placed.bands.min(first + step),
             }));
         }
         pieces.sort_by_key(|piece| piece.offset.digest + piece.bands.start);
         let digests = (0..contents.digests).map(|_| AtomicU64::new(0)).collect();
-        UnsavedPack { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
+        let (next, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        UnsavedPack { contents, bytes: places.bytes, masks, pieces, digests, next, written }
     }
 
     fn write_piece(&self, piece: &WritePiece, to: &dyn StoreWriter) -> Result<(), Error> {
-        let MatrixOffset { offset, band_bytes, digest, .. } = piece.offset;
-        let bytes = &piece.matrix[piece.bands.start * band_bytes..piece.bands.end * band_bytes];
-        let digests = &self.digests[digest + piece.bands.start..];
-        for (digest, band) in digests.iter().zip(bytes.chunks_exact(band_bytes.max(1))) {
-            digest.store(xxh3_64(band), Ordering::Relaxed);
+        let WritePiece { matrix, offset, bands } = piece;
+        let digests = &self.digests[offset.digest + bands.start..];
+        for (digest, band) in digests.iter().zip(bands.clone()) {
+            digest.store(xxh3_64(&matrix[offset.places.bytes(band..band + 1)]), Ordering::Relaxed);
         }
-        to.write(offset + (piece.bands.start * band_bytes) as u64, bytes)
+        let bytes = &matrix[offset.places.bytes(bands.clone())];
+        to.write(offset.range(bands.clone()).start, bytes)
     }
 
     /// Writes everything before the bands.
     fn write_start(&self, to: &dyn StoreWriter) -> Result<(), Error> {
         let mut start = self.contents.head.clone();
+        start.extend(self.masks.iter().flat_map(|word| word.to_le_bytes()));
         start.extend(self.digests.iter().flat_map(|digest| digest.load(Ordering::Relaxed).to_le_bytes()));
         start.extend(xxh3_64(&start).to_le_bytes());
         to.write(0, &start)
@@ -306,7 +399,7 @@ impl UnsavedItem for UnsavedPack {
     }
 
     fn bytes(&self) -> u64 {
-        self.contents.bytes
+        self.bytes
     }
 
     fn write(&self, to: &dyn StoreWriter) -> Result<bool, Error> {
@@ -377,7 +470,7 @@ mod tests {
 
     #[test]
     fn keys_differ_by_source_name_layout_and_shape() {
-        let listed = |name, layout, rows, columns| ListedMatrix { name, layout, rows, columns };
+        let listed = |name, layout, rows, columns| ListedMatrix { name, layout, rows, columns, grid: None };
         let key = |matrices: &[ListedMatrix<'_>], identity: &[u8]| {
             PackContents::of(matrices, identity).unwrap().key
         };
@@ -398,7 +491,8 @@ mod tests {
 
     #[test]
     fn sizes_that_overflow_have_no_contents() {
-        let listed = |rows, columns| ListedMatrix { name: "a", layout: Layout::F32, rows, columns };
+        let listed =
+            |rows, columns| ListedMatrix { name: "a", layout: Layout::F32, rows, columns, grid: None };
         for (rows, columns) in
             [(usize::MAX, 1), (1, usize::MAX), (1 << 40, 1 << 40), (usize::MAX, usize::MAX)]
         {

@@ -156,18 +156,20 @@ impl CpuProgram {
         );
     }
 
-    /// Runs one step.
+    /// Runs one step; with `only`, one node of it, by the name of its result.
+    ///
+    /// # Errors
+    /// If no instruction computes this node alone, or a table in a file cannot be read.
     ///
     /// # Panics
     /// If the step is larger than the program's key, or its parts contradict each other.
     pub(crate) fn run(
         &self,
-        table: &Table,
-        pool: &ThreadPool,
+        (table, pool): (&Table, &ThreadPool),
         weights: &CpuWeights,
-        state: &mut CpuState,
-        output: &mut HostRows,
+        (state, output): (&mut CpuState, &mut HostRows),
         step: Step<'_>,
+        only: Option<&str>,
     ) -> Result<(), Error> {
         let Step { inputs, sequences, watch } = step;
         let StepMemory {
@@ -186,7 +188,14 @@ impl CpuProgram {
         rotations.iter_mut().for_each(StepRotations::clear);
         self.check_size(origins.len(), output_rows.len(), sequences.len());
         let output = output.begin(step_count(sequences, self.key.output.extent()))?;
-        let InstructionList { instructions, stores } = self.instructions(watch);
+        let InstructionList { instructions, stores } = match only {
+            None => self.instructions(watch),
+            Some(_) => &self.all_rows,
+        };
+        let instructions = match only {
+            None => &instructions[..],
+            Some(name) => node_instruction(instructions, name)?,
+        };
         let mut run = CpuRun {
             step: CpuStep {
                 executor: Executor { table, pool, locals, partials, words, variant: [""; 4] },
@@ -260,6 +269,18 @@ fn list_rows(sequences: &[Sequence<'_>], origins: &mut Vec<RowOrigin>, output_ro
         );
         output_rows.extend(sequence.output_rows().map(|row| row as u32));
     }
+}
+
+/// The instruction that computes a node, and nothing else.
+fn node_instruction<'l>(
+    instructions: &'l [CpuInstruction],
+    node: &str,
+) -> Result<&'l [CpuInstruction], Error> {
+    let is_node = |instruction: &CpuInstruction| matches!(instruction, CpuInstruction::Compute(Compute { name, made: Made::Here, .. }) if name == node);
+    let index = instructions.iter().position(is_node).ok_or_else(|| {
+        Error::new(format!("no instruction computes '{node}' by itself; this is a bug in girih"))
+    })?;
+    Ok(slice::from_ref(&instructions[index]))
 }
 
 /// The matmuls of a program, in order.

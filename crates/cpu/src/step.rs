@@ -3,9 +3,10 @@
 use girih_graph::ValueId;
 
 use crate::ops::{Executor, StepRotations, StepRows};
+use crate::packed_matrix::PackedMatrix;
 use crate::state::CpuState;
 use crate::step_values::{StepValues, ValueStore};
-use crate::weights::{CpuWeights, PackedMatrix, TableRows};
+use crate::weights::{CpuWeights, TableRows};
 
 /// One step while it runs.
 pub(crate) struct CpuStep<'a> {

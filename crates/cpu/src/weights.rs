@@ -1,24 +1,29 @@
 //! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
 
 use girih_graph::store::Store;
-use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
-use girih_tensor::{DType, View};
+use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
+use girih_tensor::View;
 
-use crate::adapter_node::row_parts;
+use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
-use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup, bands,
-};
-use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
-use crate::memory::{Aligned, BytesOwner, SharedBytes};
-use crate::pack::pack_band;
+use crate::kernels::packed::{BAND, Layout, bands};
+use crate::kernels::prefetch::PrefetchChoice;
+use crate::memory::Aligned;
+use crate::packed_matrix::{PackedMatrix, PackedShape};
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
-use crate::pool::{Grid, ThreadPool};
+use crate::pool::ThreadPool;
+use crate::present::{FilledWeight, UnitGrid, ZeroBlocks};
 use crate::row_table::{RowTable, TablesInFile};
+
+/// What decides how weights are packed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackingRule<'a> {
+    /// The tables that stay in their file.
+    pub in_file: &'a TablesInFile,
+    pub zero_blocks: ZeroBlocks,
+}
 
 /// All weights of a graph.
 #[derive(Debug)]
@@ -29,11 +34,14 @@ pub struct CpuWeights {
 
 #[derive(Debug)]
 enum LoadedWeight {
-    Matrix(PackedMatrix),
+    Matrix {
+        matrix: PackedMatrix,
+        packed: FilledWeight,
+    },
     /// A matrix of each expert, one after another.
     Matrices {
-        bytes: SharedBytes,
         each: Vec<PackedMatrix>,
+        packed: FilledWeight,
     },
     Vector {
         numbers: Aligned<f32>,
@@ -83,14 +91,15 @@ impl WeightForm {
 }
 
 impl CpuWeights {
-    /// The bytes that the weights of `graph` take, without those that stay in their file.
+    /// The bytes that the weights of `graph` take, without those that stay in their file; sparse ones take less.
     pub(crate) fn plan(graph: &Graph, in_file: &TablesInFile) -> u64 {
         let vectors = of_form(graph, |form| form == WeightForm::Vector);
         let vectors = vectors.map(|(_, value)| Aligned::<f32>::bytes(value.shape.elements()));
         let packed = of_form(graph, WeightForm::is_packed).filter(|(_, value)| !in_file.has(value));
-        let matrices = MatrixRange::of_all(packed.map(|(id, value)| (value, PackedShape::of(graph, id))));
-        let matrices = matrices.map_or(u64::MAX, |ranges| Aligned::<u8>::bytes(MatrixRange::end(&ranges)));
-        vectors.fold(matrices, u64::saturating_add)
+        vectors.fold(
+            planned(packed.map(|(id, value)| unfilled(graph, id, value, ZeroBlocks::Keep))),
+            u64::saturating_add,
+        )
     }
 
     /// Loads the weights of `graph` on all threads: from `store` if it has them packed, otherwise
@@ -102,26 +111,26 @@ impl CpuWeights {
     pub(crate) fn load(
         graph: &Graph,
         source: &dyn WeightSource,
-        store: Option<&dyn Store>,
-        (residence, in_file): (Residence, &TablesInFile),
-        pool: &ThreadPool,
+        (store, residence): (Option<&dyn Store>, Residence),
+        rule: PackingRule<'_>,
+        (table, pool): (&Table, &ThreadPool),
     ) -> Result<CpuWeights, Error> {
-        let contents = source.identity().and_then(|identity| contents(graph, &identity, in_file));
+        let contents = source.identity().and_then(|identity| contents(graph, &identity, rule));
         let (Some(store), Some(contents)) = (store, contents) else {
-            return CpuWeights::fill(graph, source, None, in_file, pool);
+            return CpuWeights::fill(graph, source, None, rule, (table, pool));
         };
         if let Some(reader) = store.find(&contents.key.to_string()) {
-            let kept = KeptPack::open(&contents, reader, residence);
-            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), in_file, pool)) {
+            let kept = KeptPack::open(&contents, &*reader, residence);
+            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), rule, (table, pool))) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => store.note(&error),
             }
         }
-        let weights = CpuWeights::fill(graph, source, None, in_file, pool)?;
+        let weights = CpuWeights::fill(graph, source, None, rule, (table, pool))?;
         source.check_unchanged()?;
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
-            weights.packed_bytes(*index)
+            weights.packed(*index)
         };
         let unsaved = Box::new(UnsavedPack::new(contents, matrix));
         // The store may start threads.
@@ -134,22 +143,24 @@ impl CpuWeights {
         graph: &Graph,
         source: &dyn WeightSource,
         kept: Option<&KeptPack<'_>>,
-        in_file: &TablesInFile,
-        pool: &ThreadPool,
+        rule: PackingRule<'_>,
+        (table, pool): (&Table, &ThreadPool),
     ) -> Result<CpuWeights, Error> {
+        let in_file = rule.in_file;
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
         let unmapped = of_form(graph, WeightForm::is_packed)
             .filter(|(_, value)| mapped(value).is_none() && !in_file.has(value));
-        let ranges = MatrixRange::of_all(unmapped.map(|(id, value)| (value, PackedShape::of(graph, id))))?;
-        let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
-        fill_all(&ranges, &mut memory, pool, &|(value, shape), band, stored, packed| match kept
+        let unfilled = unmapped.map(|(id, value)| UnfilledWeight {
+            places: kept.and_then(|kept| kept.places(&value.name)),
+            ..unfilled(graph, id, value, rule.zero_blocks)
+        });
+        let filled = fill_weights(unfilled, table, pool, &|(value, shape), band, stored, packed| match kept
             .filter(|kept| kept.contains(&value.name))
         {
             Some(kept) => kept.read(&value.name, band, packed),
             None => read_and_pack((value, shape), source, band, stored, packed),
         })?;
-        let memory = BytesOwner::Memory(Arc::new(memory));
-        let mut filled = ranges.into_iter().map(|matrix| SharedBytes::part(memory.clone(), matrix.range));
+        let mut filled = filled.into_iter();
         let mut next = || filled.next().expect("each matrix that is not mapped was filled");
         let mut weights = CpuWeights { indexes: HashMap::new(), tensors: Vec::new() };
         for (id, value) in graph.weights() {
@@ -159,13 +170,13 @@ impl CpuWeights {
                     None => continue,
                 },
                 Some(WeightForm::Matrix) => {
-                    let bytes = mapped(value).unwrap_or_else(&mut next);
-                    LoadedWeight::Matrix(PackedMatrix::new(value, PackedShape::of(graph, id), bytes)?)
+                    let packed = mapped(value).unwrap_or_else(&mut next);
+                    let mut matrices = matrices(graph, id, &packed);
+                    LoadedWeight::Matrix { matrix: matrices.pop().expect("one matrix"), packed }
                 }
                 Some(WeightForm::Matrices) => {
-                    let bytes = mapped(value).unwrap_or_else(&mut next);
-                    let each = PackedMatrix::of_each(value, PackedShape::of(graph, id), &bytes)?;
-                    LoadedWeight::Matrices { each, bytes }
+                    let packed = mapped(value).unwrap_or_else(&mut next);
+                    LoadedWeight::Matrices { each: matrices(graph, id, &packed), packed }
                 }
                 Some(WeightForm::Vector) => {
                     LoadedWeight::Vector { numbers: vector(value, source)?, columns: value.shape.columns() }
@@ -208,7 +219,7 @@ impl CpuWeights {
 
     pub(crate) fn matrix(&self, index: usize) -> &PackedMatrix {
         match &self.tensors[index] {
-            LoadedWeight::Matrix(matrix) => matrix,
+            LoadedWeight::Matrix { matrix, .. } => matrix,
             LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => {
                 wrong_weights()
             }
@@ -218,7 +229,7 @@ impl CpuWeights {
     /// The table that rows of a step are read from.
     pub(crate) fn table(&self, index: usize) -> TableRows<'_> {
         match &self.tensors[index] {
-            LoadedWeight::Matrix(matrix) => TableRows::Packed(matrix),
+            LoadedWeight::Matrix { matrix, .. } => TableRows::Packed(matrix),
             LoadedWeight::InFile(table) => TableRows::InFile(table),
             LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => wrong_weights(),
         }
@@ -231,7 +242,9 @@ impl CpuWeights {
     pub(crate) fn finish_rows(&self) -> Result<(), Error> {
         let finished = self.tensors.iter().map(|tensor| match tensor {
             LoadedWeight::InFile(table) => table.finish(),
-            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => Ok(()),
+            LoadedWeight::Matrix { .. } | LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => {
+                Ok(())
+            }
         });
         // All of them forget their errors, so that the next step begins without one.
         finished.fold(Ok(()), Result::and)
@@ -241,29 +254,52 @@ impl CpuWeights {
     pub(crate) fn experts(&self, index: usize) -> &[PackedMatrix] {
         match &self.tensors[index] {
             LoadedWeight::Matrices { each, .. } => each,
-            LoadedWeight::Matrix(_) | LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => {
+            LoadedWeight::Matrix { .. } | LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => {
                 wrong_weights()
             }
         }
     }
 
-    /// The bytes of all bands of a packed weight.
-    fn packed_bytes(&self, index: usize) -> &SharedBytes {
+    /// The bands of a packed weight.
+    fn packed(&self, index: usize) -> &FilledWeight {
         match &self.tensors[index] {
-            LoadedWeight::Matrix(matrix) => &matrix.bytes,
-            LoadedWeight::Matrices { bytes, .. } => bytes,
+            LoadedWeight::Matrix { packed, .. } | LoadedWeight::Matrices { packed, .. } => packed,
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => wrong_weights(),
         }
+    }
+
+    /// The bytes of the units of a weight that are present, and of all units; `None` if it is not packed.
+    pub(crate) fn dense_bytes(&self, index: usize) -> Option<[u64; 2]> {
+        let matrices = self.tensors[index].matrices();
+        let sum = |bytes: fn(&PackedMatrix) -> u64| matrices.iter().map(bytes).sum::<u64>();
+        (!matrices.is_empty()).then(|| [sum(PackedMatrix::size), sum(PackedMatrix::dense_size)])
+    }
+
+    /// The bytes of all sparse weights: of the units that are present, and of all units.
+    pub(crate) fn sparse_bytes(&self) -> [u64; 2] {
+        let sparse = self.matrices().filter(|matrix| matrix.is_sparse());
+        sparse.fold([0, 0], |[present, all], matrix| [present + matrix.size(), all + matrix.dense_size()])
+    }
+
+    /// The sparse weights, by name, with the share of their units that are present.
+    pub(crate) fn densities(&self) -> Vec<(String, f64)> {
+        let density = |(name, index): (&String, &usize)| {
+            let [present, dense] = self.dense_bytes(*index)?;
+            (present < dense).then(|| (name.clone(), present as f64 / dense as f64))
+        };
+        let mut sparse: Vec<(String, f64)> = self.indexes.iter().filter_map(density).collect();
+        sparse.sort_by(|a, b| a.0.cmp(&b.0));
+        sparse
     }
 
     /// Sets how far ahead kernels prefetch matrices.
     pub(crate) fn set_prefetch(&mut self, choice: PrefetchChoice) {
         for matrix in self.tensors.iter_mut().flat_map(|tensor| match tensor {
-            LoadedWeight::Matrix(matrix) => std::slice::from_mut(matrix),
+            LoadedWeight::Matrix { matrix, .. } => std::slice::from_mut(matrix),
             LoadedWeight::Matrices { each, .. } => each,
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
         }) {
-            matrix.prefetch = choice;
+            matrix.set_prefetch(choice);
         }
     }
 
@@ -275,7 +311,7 @@ impl CpuWeights {
     pub(crate) fn vector(&self, index: usize) -> &[f32] {
         match &self.tensors[index] {
             LoadedWeight::Vector { numbers, .. } => numbers,
-            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } | LoadedWeight::InFile(_) => {
+            LoadedWeight::Matrix { .. } | LoadedWeight::Matrices { .. } | LoadedWeight::InFile(_) => {
                 wrong_weights()
             }
         }
@@ -286,7 +322,7 @@ impl LoadedWeight {
     /// Its matrices; a vector has none.
     fn matrices(&self) -> &[PackedMatrix] {
         match self {
-            LoadedWeight::Matrix(matrix) => std::slice::from_ref(matrix),
+            LoadedWeight::Matrix { matrix, .. } => std::slice::from_ref(matrix),
             LoadedWeight::Matrices { each, .. } => each,
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &[],
         }
@@ -321,172 +357,47 @@ impl TableRows<'_> {
 fn wrong_weights() -> ! {
     panic!("programs run with the weights that they were compiled for")
 }
-
-/// Fills a band of zeros of a weight; the vector is a buffer for its stored bytes.
-type FillBand<'a> =
-    dyn Fn((&Value, PackedShape), usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
-
-/// The matrices of a weight as they are packed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PackedShape {
-    /// The number of matrices.
-    experts: usize,
-    /// The rows and columns of each, which are parts of the weight's rows.
-    rows: usize,
-    columns: usize,
-    /// The number of parts of each of the weight's rows.
-    row_parts: usize,
-}
-
-impl PackedShape {
-    /// The shape of a weight of the graph.
-    fn of(graph: &Graph, weight: ValueId) -> PackedShape {
-        let (shape, row_parts) = (graph.value(weight).shape, row_parts(graph, weight));
-        let (experts, rows) = match *shape.extents() {
-            [experts, rows, _] => (experts.max(1), rows),
-            _ => (1, shape.rows()),
-        };
-        PackedShape { experts, rows: rows * row_parts, columns: shape.columns() / row_parts, row_parts }
-    }
-}
-
 /// The weights of `graph` that it uses in such a form.
 fn of_form(graph: &Graph, is_it: fn(WeightForm) -> bool) -> impl Iterator<Item = (ValueId, &Value)> {
     let of_form = move |(id, _): &(ValueId, _)| WeightForm::in_graph(graph, *id).is_some_and(is_it);
     graph.weights().filter(of_form)
 }
 
-/// The range of a matrix in the memory that holds all matrices. In one memory nearly all of it is in
-/// huge pages; when matrices were allocated one by one, a tenth of a model was in pages of 4 KiB
-/// (small matrices, such as those of keys, entirely).
-struct MatrixRange<'a> {
-    value: &'a Value,
-    shape: PackedShape,
-    range: Range<usize>,
-    band_bytes: usize,
+/// A weight as it is before it is filled.
+fn unfilled<'a>(graph: &Graph, id: ValueId, value: &'a Value, zeros: ZeroBlocks) -> UnfilledWeight<'a> {
+    let shape = PackedShape::of(graph, id);
+    UnfilledWeight { value, shape, grid: grid(graph, id, zeros), places: None }
 }
 
-impl MatrixRange<'_> {
-    /// Places one matrix after another, each at the start of a cache line.
-    fn of_all<'a>(
-        matrices: impl Iterator<Item = (&'a Value, PackedShape)>,
-    ) -> Result<Vec<MatrixRange<'a>>, Error> {
-        let mut end = 0;
-        let range = |(value, shape): (&'a Value, PackedShape)| {
-            let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
-            let next = all.checked_next_multiple_of(LINE).and_then(|all| all.checked_add(end));
-            let start = end;
-            end = next.ok_or_else(|| too_large(value))?;
-            Ok(MatrixRange { value, shape, range: start..start + all, band_bytes })
-        };
-        matrices.map(range).collect()
-    }
-
-    /// The bytes of all matrices.
-    fn end(ranges: &[MatrixRange<'_>]) -> usize {
-        ranges.last().map_or(0, |matrix| matrix.range.end)
+/// The units that a weight may leave out.
+fn grid(graph: &Graph, id: ValueId, zeros: ZeroBlocks) -> Option<UnitGrid> {
+    match zeros {
+        ZeroBlocks::Keep => None,
+        ZeroBlocks::Skip => PackedShape::of(graph, id).grid(graph, id),
     }
 }
 
-/// A band to be filled.
-struct EmptyBand<'a> {
-    value: &'a Value,
-    shape: PackedShape,
-    band: usize,
-    bytes: &'a mut [u8],
-    /// The part of its matrix that it belongs to.
-    part: usize,
-    /// Its index among the bands of all matrices.
-    number: usize,
-}
-
-/// The bands of all matrices, each matrix in one part for each thread: the first part of every matrix,
-/// then the second of every matrix, and so on. Memory is allocated near the thread that first writes
-/// it, and in a step each thread begins with its own part of each matrix.
-fn by_parts<'a>(ranges: &'a [MatrixRange<'_>], memory: &'a mut [u8], parts: usize) -> Vec<EmptyBand<'a>> {
-    let (mut all, mut rest, mut end) = (Vec::new(), memory, 0);
-    for MatrixRange { value, shape, range, band_bytes } in ranges {
-        let taken = rest.split_off_mut(..range.end - end).expect("the ranges are within this memory");
-        let bands = taken[range.start - end..].chunks_mut((*band_bytes).max(1));
-        end = range.end;
-        let count = bands.len();
-        for (band, bytes) in bands.enumerate() {
-            let (part, number) = (band * parts / count, all.len());
-            all.push(EmptyBand { value, shape: *shape, band, bytes, part, number });
-        }
-    }
-    all.sort_by_key(|empty| empty.part);
-    all
-}
-
-/// Fills the bands of all matrices, in one task: threads wait for each other at the end of a task,
-/// for milliseconds if one of them has lost its CPU to another process.
-fn fill_all(
-    ranges: &[MatrixRange<'_>],
-    memory: &mut [u8],
-    pool: &ThreadPool,
-    fill: &FillBand<'_>,
-) -> Result<(), Error> {
-    let mut bands = by_parts(ranges, memory, pool.threads());
-    let mut buffers = vec![Vec::new(); pool.threads()];
-    let failure = FirstError::default();
-    let grid = Grid { width: 1, row_step: 1, column_step: 1 };
-    pool.tiles(&mut buffers, &mut bands, grid, |tile, buffer| {
-        let index = tile.rows().start;
-        let [EmptyBand { value, shape, band, bytes, number, .. }] = tile.row(index) else {
-            unreachable!("a row is one band")
-        };
-        if failure.is_before(*number) {
-            return;
-        }
-        if let Err(error) = fill((value, *shape), *band, buffer, bytes) {
-            failure.note(*number, error);
-        }
-    });
-    failure.outcome()
+/// The matrices of a filled weight.
+fn matrices(graph: &Graph, id: ValueId, packed: &FilledWeight) -> Vec<PackedMatrix> {
+    let value = graph.value(id);
+    PackedMatrix::of_weight(&value.name, Layout::of(value.dtype), PackedShape::of(graph, id), packed)
 }
 
 /// The matrices of a graph that are worth caching: those that are packed. All other weights can be
 /// read from their source just as fast.
-pub(crate) fn contents(graph: &Graph, identity: &[u8], in_file: &TablesInFile) -> Option<PackContents> {
+pub(crate) fn contents(graph: &Graph, identity: &[u8], rule: PackingRule<'_>) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
         let is_packed = WeightForm::in_graph(graph, id).is_some_and(WeightForm::is_packed)
             && !matches!(layout, Layout::Stored(_))
-            && !in_file.has(value);
+            && !rule.in_file.has(value);
         // Those of an expert may be filled up to whole bands.
         let PackedShape { experts, rows, columns, row_parts: _ } = PackedShape::of(graph, id);
+        let grid = grid(graph, id, rule.zero_blocks);
         let rows = if experts > 1 { experts * bands(rows) * BAND } else { rows };
-        is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns })
+        is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns, grid })
     });
     PackContents::of(&matrices.collect::<Vec<_>>(), identity)
-}
-
-/// Reads the rows of a band from the source, and packs them.
-fn read_and_pack(
-    (value, shape): (&Value, PackedShape),
-    source: &dyn WeightSource,
-    band: usize,
-    stored: &mut Vec<u8>,
-    packed: &mut [u8],
-) -> Result<(), Error> {
-    let (dtype, PackedShape { experts, rows, columns, row_parts: _ }) = (value.dtype, shape);
-    let each = dtype.bytes(&value.shape)? / experts;
-    let band_bytes = match dtype.tile().0 {
-        1 => each / rows.max(1) * BAND,
-        _ => each / bands(rows).max(1),
-    };
-    let (expert, band) = (band / bands(rows).max(1), band % bands(rows).max(1));
-    let length = band_bytes.min(each - band * band_bytes);
-    let start = expert * each + band * band_bytes;
-    stored.try_reserve_exact(length.saturating_sub(stored.len())).map_err(|_| {
-        let sentence = format!("cannot allocate {length} bytes to read '{}'", value.name);
-        Error::with_kind(ErrorKind::OutOfMemory, sentence)
-    })?;
-    stored.resize(length, 0);
-    source.read(&value.name, start as u64, stored)?;
-    pack_band(dtype, columns, stored, packed);
-    Ok(())
 }
 
 /// Reads a weight as `f32`.
@@ -497,236 +408,4 @@ fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Erro
     let mut values = Aligned::zeroed(value.shape.elements(), &value.name)?;
     view.unpack_rows(0..view.rows(), &mut values);
     Ok(values)
-}
-
-/// A matrix of weights, `rows` outputs by `columns` inputs, in bands.
-#[derive(Debug)]
-pub(crate) struct PackedMatrix {
-    pub layout: Layout,
-    pub rows: usize,
-    pub columns: usize,
-    /// The number of these rows that are parts of one row of the weight.
-    pub row_parts: usize,
-    bytes: SharedBytes,
-    band_bytes: usize,
-    prefetch: PrefetchChoice,
-}
-
-impl PackedMatrix {
-    /// Makes a matrix of packed bands.
-    fn new(value: &Value, shape: PackedShape, bytes: SharedBytes) -> Result<PackedMatrix, Error> {
-        let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
-        assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let PackedShape { experts: _, rows, columns, row_parts } = shape;
-        let (layout, prefetch) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT);
-        Ok(PackedMatrix { layout, rows, columns, row_parts, bytes, band_bytes, prefetch })
-    }
-
-    /// Makes a matrix of packed bands for each expert.
-    fn of_each(value: &Value, shape: PackedShape, bytes: &SharedBytes) -> Result<Vec<PackedMatrix>, Error> {
-        let (band_bytes, all) = PackedMatrix::sizes(value, shape)?;
-        assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
-        let PackedShape { experts, rows, columns, row_parts } = shape;
-        let (layout, prefetch, each) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT, all / experts);
-        let matrix = |expert: usize| PackedMatrix {
-            layout,
-            rows,
-            columns,
-            row_parts,
-            bytes: bytes.sub_part(expert * each..(expert + 1) * each),
-            band_bytes,
-            prefetch,
-        };
-        Ok((0..experts).map(matrix).collect())
-    }
-
-    /// The bytes of a band, and of all bands.
-    fn sizes(value: &Value, shape: PackedShape) -> Result<(usize, usize), Error> {
-        let band_bytes = Layout::of(value.dtype).band_bytes(shape.columns);
-        let count = bands(shape.rows).checked_mul(shape.experts);
-        let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(count?)?)));
-        sizes.ok_or_else(|| too_large(value))
-    }
-
-    /// The bytes of the whole matrix.
-    pub fn size(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    /// Returns one band.
-    pub fn band(&self, index: usize) -> Band<'_> {
-        let bytes = &self.bytes[index * self.band_bytes..(index + 1) * self.band_bytes];
-        Band { layout: self.layout, columns: self.columns, bytes, prefetch: self.prefetch }
-    }
-
-    /// How far ahead kernels prefetch it.
-    pub fn prefetch(&self) -> PrefetchChoice {
-        self.prefetch
-    }
-
-    /// Returns the bytes of all bands, and the bytes of each.
-    pub fn all_bands(&self) -> (&[u8], usize) {
-        (&self.bytes, self.band_bytes)
-    }
-
-    /// Whether its values are packed as floats.
-    pub fn is_float(&self) -> bool {
-        matches!(self.layout, Layout::Bf16 | Layout::F16 | Layout::F32)
-    }
-
-    /// The number of groups in a row.
-    pub fn groups(&self) -> usize {
-        self.columns.div_ceil(GROUP)
-    }
-
-    /// Decodes up to [`FLOAT_DEPTH`] columns of a band, from column `first` on, as floats to `lines`.
-    pub fn decoded<'a>(
-        &self,
-        table: &Table,
-        band: usize,
-        first: usize,
-        lines: &'a mut [u8; FLOAT_DEPTH * 2 * LINE],
-    ) -> Band<'a> {
-        let columns = FLOAT_DEPTH.min(self.columns - first);
-        let mut put = |column: usize, row: usize, value: f32| {
-            lines[(column * BAND + row) * 4..][..4].copy_from_slice(&value.to_le_bytes());
-        };
-        match (self.layout, self.layout.coding()) {
-            (_, Some(coding)) => {
-                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-                (table.matmul.decode)(self.band(band), first / GROUP, columns.div_ceil(GROUP), &mut panels);
-                for (row, column) in (0..BAND).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                    put(column, row, number(coding, &panels, row, column));
-                }
-            }
-            (Layout::Stored(dtype), _) => self.decoded_stored(dtype, band, first, columns, put),
-            _ => unreachable!("floats are multiplied as they are packed"),
-        }
-        let prefetch = PrefetchChoice::both(PrefetchDistance::NONE); // L1 holds what was just decoded
-        Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE], prefetch }
-    }
-
-    /// Calls `put` with the numbers of some columns of a band that is packed as stored in the file.
-    fn decoded_stored(
-        &self,
-        dtype: DType,
-        band: usize,
-        first: usize,
-        columns: usize,
-        mut put: impl FnMut(usize, usize, f32),
-    ) {
-        let mut values = [0.0; FLOAT_DEPTH];
-        let values = &mut values[..columns];
-        for (row, bytes) in self.stored_rows(dtype, band).enumerate() {
-            dtype.unpack(&bytes[first * dtype.block_bytes()..][..columns * dtype.block_bytes()], values);
-            values.iter().enumerate().for_each(|(column, value)| put(column, row, *value));
-        }
-    }
-
-    /// The rows of a band that is packed as stored in the file.
-    fn stored_rows(&self, dtype: DType, band: usize) -> impl Iterator<Item = &[u8]> {
-        self.band(band).bytes.chunks_exact((self.columns * dtype.block_bytes()).max(1))
-    }
-
-    /// Decodes one row to `values`.
-    pub fn row(&self, index: usize, table: &Table, values: &mut [f32]) {
-        let (band, row) = (self.band(index / BAND), index % BAND);
-        let (unit, bytes) = self.layout.unit();
-        match (self.layout, self.layout.coding()) {
-            (_, Some(coding)) => {
-                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-                for (block, values) in values.chunks_mut(DEPTH * GROUP).enumerate() {
-                    let groups = values.len().div_ceil(GROUP);
-                    (table.matmul.decode)(band, block * DEPTH, groups, &mut panels);
-                    for (column, value) in values.iter_mut().enumerate() {
-                        *value = number(coding, &panels, row, column);
-                    }
-                }
-            }
-            (Layout::Stored(dtype), _) => {
-                let bytes = self.stored_rows(dtype, index / BAND).nth(row);
-                dtype.unpack(bytes.expect("the row is in its band"), values);
-            }
-            _ => {
-                for (column, value) in values.iter_mut().enumerate() {
-                    *value = self.layout.float(&band.bytes[column / unit * bytes..], column % unit, row);
-                }
-            }
-        }
-    }
-}
-
-fn too_large(value: &Value) -> Error {
-    Error::new(format!("the weight '{}' exceeds the address space", value.name))
-}
-
-/// The number in row `row` and column `column` of decoded groups.
-fn number(coding: Coding, panels: &[Panel; 2], row: usize, column: usize) -> f32 {
-    let group = &panels[row / LANES][column / GROUP];
-    let (lane, column) = (row % LANES, column % GROUP);
-    let part = if coding.halves { column / (GROUP / 2) } else { 0 };
-    let code = f32::from(group.codes[column / 4][4 * lane + column % 4]) - f32::from(coding.zero);
-    let value = group.scales[part][lane] * code;
-    if coding.minimums { value - group.minimums[part][lane] } else { value }
-}
-
-/// The error of the first piece that failed, in the order of pieces.
-#[derive(Default)]
-struct FirstError(Mutex<Option<(usize, Error)>>);
-
-impl FirstError {
-    /// Whether an earlier piece has failed, so that this one can be skipped.
-    fn is_before(&self, piece: usize) -> bool {
-        let noted = self.0.lock().expect("nothing panics while it holds the lock");
-        noted.as_ref().is_some_and(|(first, _)| *first < piece)
-    }
-
-    fn note(&self, piece: usize, error: Error) {
-        let mut noted = self.0.lock().expect("nothing panics while it holds the lock");
-        if noted.as_ref().is_none_or(|(first, _)| piece < *first) {
-            *noted = Some((piece, error));
-        }
-    }
-
-    fn outcome(self) -> Result<(), Error> {
-        match self.0.into_inner().expect("nothing panics while it holds the lock") {
-            Some((_, error)) => Err(error),
-            None => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use girih_graph::{Extent, Role};
-    use girih_tensor::Shape;
-
-    use super::*;
-
-    /// Each thread fills its own part of every matrix first, the part that it reads first in a step.
-    #[test]
-    fn each_part_of_all_matrices_is_filled_before_the_next() {
-        let value = |name: &str, rows| Value {
-            name: name.to_owned(),
-            dtype: DType::F32,
-            shape: Shape::matrix(rows, 4),
-            role: Role::Weight,
-            outermost: Extent::Fixed,
-        };
-        let values = [value("a", 4 * BAND), value("b", 1), value("c", 6 * BAND)];
-        let shape = |value: &Value| PackedShape {
-            experts: 1,
-            rows: value.shape.rows(),
-            columns: value.shape.columns(),
-            row_parts: 1,
-        };
-        let ranges = MatrixRange::of_all(values.iter().map(|value| (value, shape(value)))).unwrap();
-        assert!(ranges.iter().all(|matrix| matrix.range.start % LINE == 0));
-        let mut memory = vec![0; MatrixRange::end(&ranges)];
-        let bands = by_parts(&ranges, &mut memory, 2);
-        let order: Vec<_> = bands.iter().map(|empty| (&*empty.value.name, empty.band)).collect();
-        let first = [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)];
-        let second = [("a", 2), ("a", 3), ("c", 3), ("c", 4), ("c", 5)];
-        assert_eq!(order, [&first[..], &second].concat());
-    }
 }

@@ -57,7 +57,7 @@ mod engine_thread;
 mod expected_wait;
 mod folder;
 mod free_memory;
-mod gpu_layers;
+mod gpu_parts;
 mod image;
 #[cfg(feature = "image")]
 mod image_preparation;
@@ -115,7 +115,7 @@ pub use girih_grammar::{Grammar, SchemaObjects, schema_from_api};
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{
-    AllowedValues, BackendChoice, BackendDevice, BackendInfo, BackendOption, DefaultRounding,
+    AllowedValues, BackendChoice, BackendDevice, BackendInfo, BackendOption, DefaultRounding, SWITCH,
 };
 pub use girih_graph::{
     DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,

@@ -18,7 +18,7 @@ use girih_tensor::DType;
 use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
-use crate::gpu_layers;
+use crate::gpu_parts;
 use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
@@ -131,7 +131,7 @@ impl Plan {
         });
         let services = Arc::new(services.with_tables(tables));
         let of_backend = Arc::clone(&services) as Arc<dyn Services>;
-        let backend = gpu_layers::open(&options.backend, &of_backend, &graph, &blocks)?;
+        let backend = gpu_parts::open(&options.backend, &of_backend, &graph, &blocks)?;
         let draft = match &options.drafts {
             Drafts::Model(draft) => {
                 check_draft_model(&model, draft)?;
@@ -191,6 +191,7 @@ impl Plan {
             prompt_cache: None,
             given_rows: false,
             images: false,
+            backend: gpu_parts::whole_experts(options.backend.clone()),
             ..options.clone()
         };
         Plan::new(draft.clone(), options, control).map_err(|error| error.of(draft_name(draft)))

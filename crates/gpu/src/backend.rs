@@ -1,8 +1,10 @@
 //! The backend: the parts of the crate that each call uses.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
+use girih_graph::routed_experts::without_weights;
 use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -27,6 +29,8 @@ pub struct GpuBackend {
     memory: u64,
     precision: ActPrecision,
     tuning: KernelTuning,
+    /// Whether the caller of a step computes routed experts.
+    leaves_experts: bool,
 }
 
 impl GpuBackend {
@@ -82,7 +86,16 @@ impl GpuBackend {
     /// The backend on an open device.
     fn on(device: Arc<GpuDevice>, memory: Option<u64>, precision: ActPrecision) -> GpuBackend {
         let tuning = device.tuning();
-        GpuBackend { device, memory: memory.unwrap_or(u64::MAX), precision, tuning }
+        let memory = memory.unwrap_or(u64::MAX);
+        GpuBackend { device, memory, precision, tuning, leaves_experts: false }
+    }
+
+    /// What the device has of a graph.
+    fn own<'g>(&self, graph: &'g Graph) -> Cow<'g, Graph> {
+        match self.leaves_experts {
+            true => Cow::Owned(without_weights(graph)),
+            false => Cow::Borrowed(graph),
+        }
     }
 }
 
@@ -108,7 +121,7 @@ impl Backend for GpuBackend {
 
     /// Weights have the numbers of their format, and everything but rounded activations is `f32`.
     fn numerics(&self, graph: &Graph) -> Numerics {
-        self.precision.numerics(graph)
+        self.precision.numerics(&self.own(graph))
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
@@ -120,14 +133,21 @@ impl Backend for GpuBackend {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        let mut list = refuse::objections(graph);
+        let own = self.own(graph);
+        let mut list = refuse::objections(&own);
         if self.device.is_cuda() {
-            list.extend(cuda_objections(graph));
+            list.extend(cuda_objections(&own));
         }
         list
     }
 
+    fn leave_experts(&mut self) -> Result<()> {
+        self.leaves_experts = true;
+        Ok(())
+    }
+
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        let graph = &*self.own(graph);
         let bytes = PoolBytes {
             weights: GpuWeights::plan(graph),
             in_file: 0,
@@ -146,7 +166,7 @@ impl Backend for GpuBackend {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<GpuWeights> {
-        GpuWeights::load(&self.device, graph, source, (self.precision, self.tuning))
+        GpuWeights::load(&self.device, &self.own(graph), source, (self.precision, self.tuning))
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<GpuState> {
@@ -154,7 +174,7 @@ impl Backend for GpuBackend {
     }
 
     fn compile(&self, graph: &Graph, weights: &GpuWeights) -> Result<GpuProgram> {
-        GpuProgram::new(graph, weights)
+        GpuProgram::new(&self.own(graph), weights)
     }
 
     fn output(&self, graph: &Graph) -> Result<GpuOutput> {

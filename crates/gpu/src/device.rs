@@ -10,7 +10,7 @@ use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::cuda::driver::{CudaDevice, CudaDriver};
 use crate::device_list::GpuAdapter;
-use crate::driver::{BoundKernel, BufferPart, Commands, Driver, GpuBuffer, Pipeline};
+use crate::driver::{BoundKernel, BufferPart, Commands, Driver, GpuBuffer, NodeTimes, Pipeline};
 use crate::faults::{FaultLog, locked};
 use crate::integer_source::ProductUnit;
 use crate::kernel::{GpuKernel, KernelTuning};
@@ -286,12 +286,12 @@ impl GpuDevice {
 
     /// Begins a list of commands.
     pub fn commands(&self) -> Commands {
-        self.driver.commands(0)
+        self.driver.commands()
     }
 
-    /// Begins a list of commands with room for the times of this number of nodes.
-    pub fn timed_commands(&self, timed: u32) -> Commands {
-        self.driver.commands(timed)
+    /// Room for the times of this number of nodes.
+    pub fn times(&self, count: u32) -> NodeTimes {
+        self.driver.times(count)
     }
 
     /// Submits commands, before others; the wait for these reports what goes wrong.
@@ -321,12 +321,12 @@ impl GpuDevice {
         self.driver.submit_and_read(commands, (staging, bytes), PATIENCE, read)
     }
 
-    /// Submits commands with the times of this number of nodes, waits, and returns the times.
+    /// Submits the last commands whose times are taken, waits, and returns the times.
     ///
     /// # Errors
     /// When the device fails or hangs.
-    pub fn submit_and_time(&self, commands: Commands, timed: u32) -> Result<Vec<Duration>> {
-        self.driver.submit_and_time(commands, timed, PATIENCE)
+    pub fn submit_and_time(&self, commands: Commands, times: &NodeTimes) -> Result<Vec<Duration>> {
+        self.driver.submit_and_time(commands, times, PATIENCE)
     }
 
     /// Reads a part of a buffer.

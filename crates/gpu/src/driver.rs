@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use girih_tensor::Result;
 
-use crate::cuda::driver::{CudaBound, CudaBuffer, CudaCommands, CudaDriver, CudaPipeline};
+use crate::cuda::driver::{CudaBound, CudaBuffer, CudaCommands, CudaDriver, CudaPipeline, CudaTimes};
 use crate::kernel::{GpuKernel, IMMEDIATE_BYTES, KernelTuning};
-use crate::wgpu_driver::{WgpuBound, WgpuCommands, WgpuDriver, WgpuPipeline};
+use crate::wgpu_driver::{WgpuBound, WgpuCommands, WgpuDriver, WgpuPipeline, WgpuTimes};
 
 /// An open device of a driver.
 pub(crate) enum Driver {
@@ -52,6 +52,12 @@ impl std::fmt::Debug for BoundKernel {
 pub(crate) enum Commands {
     Wgpu(Box<WgpuCommands>),
     Cuda(CudaCommands),
+}
+
+/// Room for the times of nodes.
+pub(crate) enum NodeTimes {
+    Wgpu(WgpuTimes),
+    Cuda(CudaTimes),
 }
 
 /// The reason for which another driver's part cannot occur.
@@ -113,11 +119,19 @@ impl Driver {
         }
     }
 
-    /// Begins a list of commands, with room for the times of this number of nodes.
-    pub fn commands(&self, timed: u32) -> Commands {
+    /// Begins a list of commands.
+    pub fn commands(&self) -> Commands {
         match self {
-            Driver::Wgpu(driver) => Commands::Wgpu(Box::new(driver.commands(timed))),
-            Driver::Cuda(driver) => Commands::Cuda(driver.commands(timed)),
+            Driver::Wgpu(driver) => Commands::Wgpu(Box::new(driver.commands())),
+            Driver::Cuda(driver) => Commands::Cuda(driver.commands()),
+        }
+    }
+
+    /// Room for the times of this number of nodes.
+    pub fn times(&self, count: u32) -> NodeTimes {
+        match self {
+            Driver::Wgpu(driver) => NodeTimes::Wgpu(driver.times(count)),
+            Driver::Cuda(driver) => NodeTimes::Cuda(driver.times(count)),
         }
     }
 
@@ -161,23 +175,21 @@ impl Driver {
         }
     }
 
-    /// Submits commands with the times of this number of nodes, waits, and returns the times.
+    /// Submits the last commands whose times are taken, waits, and returns the times.
     ///
     /// # Errors
     /// As those of [`Driver::submit`].
     pub fn submit_and_time(
         &self,
         commands: Commands,
-        timed: u32,
+        times: &NodeTimes,
         patience: Duration,
     ) -> Result<Vec<Duration>> {
-        match (self, commands) {
-            (Driver::Wgpu(driver), Commands::Wgpu(commands)) => {
-                driver.submit_and_time(*commands, timed, patience)
+        match (self, commands, times) {
+            (Driver::Wgpu(driver), Commands::Wgpu(commands), NodeTimes::Wgpu(times)) => {
+                driver.submit_and_time(*commands, times, patience)
             }
-            (Driver::Cuda(driver), Commands::Cuda(commands)) => {
-                driver.wait_and_time(&commands, timed, patience)
-            }
+            (Driver::Cuda(driver), _, NodeTimes::Cuda(times)) => driver.wait_and_time(times, patience),
             _ => unreachable!("{OWN}"),
         }
     }
@@ -219,11 +231,12 @@ impl Commands {
         }
     }
 
-    /// Begins the node of this number, whose time is read if it is one of the first `timed`.
-    pub fn begin_node(&mut self, node: u32, timed: u32) {
-        match self {
-            Commands::Wgpu(commands) => commands.begin_node(node, timed),
-            Commands::Cuda(commands) => commands.begin_node(node),
+    /// Begins the node of this number, whose time is read if there is room for it.
+    pub fn begin_node(&mut self, times: &NodeTimes, node: u32) {
+        match (self, times) {
+            (Commands::Wgpu(commands), NodeTimes::Wgpu(times)) => commands.begin_node(times, node),
+            (Commands::Cuda(commands), NodeTimes::Cuda(times)) => commands.begin_node(times, node),
+            _ => unreachable!("{OWN}"),
         }
     }
 

@@ -84,6 +84,14 @@ const OPTIONS: &[BackendOption] = &[
         }),
         repeats: false,
     },
+    BackendOption {
+        name: "cpu-experts",
+        placeholder: "on|off",
+        help: "Whether the routed experts of a mixture stay on the CPU, with their weights, and the GPU has the rest; without a \
+            value, on [default: off]",
+        values: AllowedValues::Switch,
+        repeats: false,
+    },
 ];
 
 /// The adapters and the devices of CUDA by number, and the one that is meant by the choice, if its name is another one.

@@ -83,6 +83,8 @@ pub(crate) enum Instruction {
     /// The same, but nothing up to this number of rows.
     Above(u32, Vec<(u32, GpuLaunch)>),
     Attend(Box<AttendLaunch>),
+    /// The caller of the step computes experts.
+    LeftExperts,
 }
 
 /// The most workgroups in one dimension.
@@ -123,6 +125,7 @@ impl Instruction {
             Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
                 variants.iter().map(|(_, launch)| launch.kernel).collect()
             }
+            Instruction::LeftExperts => Vec::new(),
             Instruction::Attend(attend) => [&attend.chunks, &attend.join]
                 .into_iter()
                 .chain(&attend.tiles)
@@ -138,6 +141,7 @@ impl Instruction {
             Instruction::ByRows(variants) | Instruction::Above(_, variants) => {
                 variants.iter_mut().map(|(_, launch)| launch).collect()
             }
+            Instruction::LeftExperts => Vec::new(),
             Instruction::Attend(attend) => {
                 [&mut attend.chunks, &mut attend.join].into_iter().chain(attend.tiles.as_mut()).collect()
             }

@@ -3,6 +3,7 @@
 mod attention;
 mod heads;
 
+use girih_graph::routed_experts::has_no_weights;
 use girih_graph::{
     AppliedOp, Extent, GateRule, Graph, HeadSharing, Node, Pairing, Pooling, Role, Router, Span, StateKind,
     Temperature, ValueId, Weighed,
@@ -268,6 +269,9 @@ impl Lowering<'_> {
 
     #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
     fn node(&self, index: usize, node: &Node) -> Result<Vec<Instruction>> {
+        if has_no_weights(node) {
+            return Ok(vec![Instruction::LeftExperts]);
+        }
         let y = node.output;
         let call = node.op.applied_to(&node.inputs).ok_or_else(|| {
             Error::new(format!(

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use girih_graph::backend::{GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{Extent, Graph, HostRows, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
+use girih_graph::backend::{ExpertsCall, GivenRows, Input, NodeTime, Sequence, Step, Watch, step_count};
+use girih_graph::routed_experts::has_no_weights;
+use girih_graph::{Extent, Graph, HostRows, Node, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{DType, Error, Result};
 
 use crate::device::GpuDevice;
@@ -16,7 +17,7 @@ use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::output::{DeviceRows, GpuOutput};
 use crate::picks::{PICK_BYTES, RowPick, pick_buffers, pick_launches};
 use crate::precision::ActPrecision;
-use crate::slots::Slots;
+use crate::slots::{Slots, value_bytes};
 use crate::state::{GpuState, HeldLayout};
 use crate::step_table::{TableParts, TableStep, chunks_seen, filled_tiles, group_of};
 use crate::temporary::temporary;
@@ -119,9 +120,13 @@ pub(crate) fn scratch_bytes(graph: &Graph, limit: u64, precision: ActPrecision) 
         .fold(table.saturating_add(faults), |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// The bytes of the results of the largest step, and of what comes before them.
+/// The bytes of the results of the largest step, and of what comes before them; or of what experts read that are left to the
+/// caller.
 pub(crate) fn staging_bytes(graph: &Graph) -> u64 {
-    HostRows::plan(graph).saturating_add(HEAD_BYTES).saturating_add(pick_buffers(graph)[1])
+    let results = HostRows::plan(graph).saturating_add(HEAD_BYTES).saturating_add(pick_buffers(graph)[1]);
+    let left = graph.nodes.iter().filter(|node| has_no_weights(node));
+    let read = left.map(|node| node.inputs.iter().map(|id| value_bytes(graph, *id)).sum());
+    read.fold(results, u64::max)
 }
 
 impl List {
@@ -183,6 +188,7 @@ fn launches(instructions: &[Instruction]) -> usize {
         Instruction::Launch(_) => 1,
         Instruction::ByRows(variants) | Instruction::Above(_, variants) => variants.len(),
         Instruction::Attend(attend) => 2 + usize::from(attend.tiles.is_some()),
+        Instruction::LeftExperts => 0,
     };
     instructions.iter().map(of).sum()
 }
@@ -263,6 +269,7 @@ impl GpuProgram {
             sequences,
             ways: list.ways(watch),
             launched: 0,
+            staging: memory.staging.take(),
         };
         let mut commands = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
@@ -270,6 +277,7 @@ impl GpuProgram {
             run.untimed(watch)?
         };
         run.picks(&mut commands)?;
+        memory.staging = run.staging.take();
         let faults = self.results(list, commands, counts, output, memory)?;
         if !faults.is_empty() {
             let found = range_faults(list, state, faults);
@@ -422,26 +430,31 @@ struct Run<'a> {
     ways: Vec<NodeWay>,
     /// The launches so far.
     launched: usize,
+    /// A buffer through which values come to the host.
+    staging: Option<GpuBuffer>,
 }
 
 impl Run<'_> {
     /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
-    /// waits after each value that is watched.
+    /// waits after each value that is watched, and for experts that are left to the caller.
     fn untimed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
         let device = Arc::clone(&self.program.device);
         let mut commands = device.commands();
         let mut nodes = self.list.nodes.iter().peekable();
         while nodes.peek().is_some() {
-            let (first, mut wanted) = (self.launched, None);
+            let (first, mut read) = (self.launched, None);
             for node in nodes.by_ref() {
                 self.node(node, &mut commands)?;
-                wanted = Some(node).filter(|node| watch.wants(self.name(node)));
-                if wanted.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
+                read = Some(node).filter(|node| self.is_left(node) || watch.wants(self.name(node)));
+                if read.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
                     break;
                 }
             }
-            commands = match wanted {
-                Some(node) => self.watched(node, commands, watch)?,
+            commands = match read {
+                Some(node) => {
+                    let commands = self.experts(node, commands, watch)?;
+                    if watch.wants(self.name(node)) { self.watched(node, commands, watch)? } else { commands }
+                }
                 None if nodes.peek().is_some() => {
                     device.begin(commands);
                     device.commands()
@@ -463,57 +476,126 @@ impl Run<'_> {
         self.list.name(node.node)
     }
 
+    /// Whether the caller computes a node.
+    fn is_left(&self, node: &NodeLaunches) -> bool {
+        has_no_weights(&self.list.graph.nodes[node.node])
+    }
+
     /// Submits, and hands the result of a node to the watch.
     fn watched(
-        &self,
+        &mut self,
         node: &NodeLaunches,
-        mut commands: Commands,
+        commands: Commands,
         watch: &mut dyn Watch,
     ) -> Result<Commands> {
-        let graph = &self.list.graph;
-        let id = graph.nodes[node.node].output;
-        let value = graph.value(id);
-        let Some(slot) = self.list.slots.value(id) else {
+        let id = self.list.graph.nodes[node.node].output;
+        if self.list.slots.value(id).is_none() {
             return Ok(commands);
-        };
-        let rows = step_count(self.sequences, value.outermost);
-        let bytes = (rows * value.shape.stride()) as u64 * 4;
-        let device = &self.program.device;
-        let mut numbers: Vec<f32> = Vec::new();
-        if bytes > 0 {
-            let staging = device.staging(bytes)?;
-            commands.copy(&self.program.slots[slot], 0, &staging, 0, bytes);
-            numbers = device.submit_and_read(commands, &staging, bytes, |read| {
-                read[..bytes as usize]
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|bytes| f32::from_le_bytes(*bytes))
-                    .collect()
-            })?;
-            commands = device.commands();
         }
+        let value = self.list.graph.value(id);
+        let rows = step_count(self.sequences, value.outermost);
+        let ([numbers], commands) = self.read([id], rows, commands)?;
         watch.value(&value.name, &value.shape.with_outermost(rows), &numbers);
         Ok(commands)
     }
 
+    /// If the caller computes a node, submits, hands it the operands, and brings the result to the device.
+    fn experts(
+        &mut self,
+        node: &NodeLaunches,
+        commands: Commands,
+        watch: &mut dyn Watch,
+    ) -> Result<Commands> {
+        let graph = &self.list.graph;
+        let &Node { ref inputs, output, .. } = &graph.nodes[node.node];
+        let rows = step_count(self.sequences, graph.value(output).outermost);
+        let (&[x, weights], false) = (&inputs[..], rows == 0 || !self.is_left(node)) else {
+            return Ok(commands);
+        };
+        let ([x, weights], commands) = self.read([x, weights], rows, commands)?;
+        let value = graph.value(output);
+        let call = ExpertsCall { name: &value.name, rows, x: &x, weights: &weights };
+        let result = watch.experts(&call)?;
+        let (have, need) = (result.len(), rows * value.shape.stride());
+        let slot = self.list.slots.value(output).filter(|_| have == need).ok_or_else(|| {
+            let name = &value.name;
+            Error::new(format!(
+                "the experts '{name}' have {have} numbers, not {need}; this is a bug in girih"
+            ))
+        })?;
+        self.program.device.write(&self.program.slots[slot], 0, &bytes_of(result));
+        Ok(commands)
+    }
+
+    /// Submits, and reads rows of values of a step; what it returns beside them are the commands of what follows.
+    fn read<const N: usize>(
+        &mut self,
+        ids: [ValueId; N],
+        rows: usize,
+        mut commands: Commands,
+    ) -> Result<([Vec<f32>; N], Commands)> {
+        let GpuProgram { device, slots, .. } = self.program;
+        let bytes = ids.map(|id| (rows * self.list.graph.value(id).shape.stride()) as u64 * 4);
+        let all = bytes.iter().sum();
+        if all == 0 {
+            return Ok((ids.map(|_| Vec::new()), commands));
+        }
+        let staging = match self.staging.take() {
+            Some(staging) if staging.size() >= all => staging,
+            _ => device.staging(all)?,
+        };
+        let mut at = 0;
+        for (id, bytes) in ids.into_iter().zip(bytes) {
+            let slot = self.list.slots.value(id).ok_or_else(|| {
+                let name = &self.list.graph.value(id).name;
+                Error::new(format!("'{name}' has no buffer; this is a bug in girih"))
+            })?;
+            commands.copy(&slots[slot], 0, &staging, at, bytes);
+            at += bytes;
+        }
+        let numbers = device.submit_and_read(commands, &staging, all, |mut read| {
+            bytes.map(|bytes| {
+                let (own, rest) = read.split_at(bytes as usize);
+                read = rest;
+                own.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            })
+        })?;
+        self.staging = Some(staging);
+        Ok((numbers, device.commands()))
+    }
+
     /// Encodes a pass for each node, and reports their times.
     fn timed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
-        let device = &self.program.device;
+        let device = Arc::clone(&self.program.device);
         let nodes = &self.list.nodes;
-        let timed = nodes.len().min(TIMED_NODES) as u32;
-        let mut commands = device.timed_commands(timed);
+        let times = device.times(nodes.len().min(TIMED_NODES) as u32);
+        let (mut commands, mut left) = (device.commands(), Vec::new());
         for (index, node) in (0..).zip(nodes) {
-            commands.begin_node(index, timed);
+            commands.begin_node(&times, index);
             self.node(node, &mut commands)?;
+            if self.is_left(node) {
+                let begun = Instant::now();
+                commands = self.experts(node, commands, watch)?;
+                left.push((node.node, begun.elapsed()));
+            }
         }
-        let times = device.submit_and_time(commands, timed)?;
+        let times = device.submit_and_time(commands, &times)?;
         for (node, time) in nodes.iter().zip(times) {
-            if !self.of(node).is_empty() {
+            if let Some((_, time)) = left.iter().find(|(left, _)| *left == node.node) {
+                self.took_left(node, *time, watch);
+            } else if !self.of(node).is_empty() {
                 self.took(node, time, watch);
             }
         }
         Ok(device.commands())
+    }
+
+    /// Reports the time of experts that the caller computes, with that of what comes before them and of bringing rows.
+    fn took_left(&self, node: &NodeLaunches, time: Duration, watch: &mut dyn Watch) {
+        let of = &self.list.graph.nodes[node.node];
+        let rows = step_count(self.sequences, self.list.graph.value(of.output).outermost);
+        let (name, variant) = (self.name(node), &["host"][..]);
+        watch.took(&NodeTime { name, op: of.op.name(), variant, rows, bytes: 0, operations: 0, time });
     }
 
     /// Reports the time and the work of a node.
@@ -541,6 +623,7 @@ impl Run<'_> {
                 self.variant(variants).kernel.name()
             }
             Instruction::Attend(attend) => attend.chunks.kernel.name(),
+            Instruction::LeftExperts => return,
         };
         let (name, variant) = (self.name(node), &[kernel][..]);
         let operations = 2 * multiply_adds;
@@ -593,6 +676,8 @@ impl Run<'_> {
                 }
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), commands)?,
                 Instruction::Attend(attend) => self.attend(attend, commands)?,
+                // The step waits behind it.
+                Instruction::LeftExperts => {}
             }
         }
         Ok(())

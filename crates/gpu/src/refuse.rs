@@ -1,6 +1,7 @@
 //! What the backend does not run, by name.
 
 use girih_graph::backend::Refusal;
+use girih_graph::routed_experts::has_no_weights;
 use girih_graph::{AppliedOp, Graph, Node, Op, OperandKind, Role, StateKind, Value, ValueId};
 use girih_tensor::DType;
 
@@ -109,6 +110,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
         Op::ShortConv => limit("taps", graph.value(node.inputs[1]).shape.extents()[0], MOST_TAPS),
         Op::SsmScan { .. } => limit("columns of a state", columns(2), MOST_CARRIED),
         Op::DeltaRule { .. } => limit("rows of a state", columns(0), MOST_CARRIED),
+        Op::Experts { .. } if has_no_weights(node) => Ok(()),
         Op::Experts { used, .. } => {
             let chosen = graph.key.rows as usize * used as usize;
             limit("experts of the rows of a step (choose a smaller --chunk)", chosen, MOST_CHOSEN)

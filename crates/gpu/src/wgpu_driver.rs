@@ -48,7 +48,12 @@ pub(crate) struct WgpuCommands {
     /// The pass that is open. It ends before the encoder does.
     pass: Option<ComputePass<'static>>,
     encoder: CommandEncoder,
-    queries: Option<QuerySet>,
+}
+
+/// Room for the times of nodes.
+pub(crate) struct WgpuTimes {
+    queries: QuerySet,
+    count: u32,
 }
 
 /// The sentence of an error of the driver.
@@ -128,13 +133,17 @@ impl WgpuDriver {
         self.queue.write_buffer(buffer, offset, bytes);
     }
 
-    /// Begins a list of commands, with room for the times of this number of nodes.
-    pub fn commands(&self, timed: u32) -> WgpuCommands {
+    /// Begins a list of commands.
+    pub fn commands(&self) -> WgpuCommands {
         let encoder = self.device.create_command_encoder(&CommandEncoderDescriptor { label: Some("girih") });
+        WgpuCommands { pass: None, encoder }
+    }
+
+    /// Room for the times of this number of nodes.
+    pub fn times(&self, count: u32) -> WgpuTimes {
         let descriptor =
-            QuerySetDescriptor { label: Some("times"), ty: QueryType::Timestamp, count: 2 * timed };
-        let queries = (timed > 0).then(|| self.device.create_query_set(&descriptor));
-        WgpuCommands { pass: None, encoder, queries }
+            QuerySetDescriptor { label: Some("times"), ty: QueryType::Timestamp, count: 2 * count };
+        WgpuTimes { queries: self.device.create_query_set(&descriptor), count }
     }
 
     /// Submits commands; a wait for later ones reports what goes wrong.
@@ -206,23 +215,22 @@ impl WgpuDriver {
         Ok(result)
     }
 
-    /// Submits commands with times, waits, and returns the time of each node.
+    /// Submits the last commands whose times are taken, waits, and returns the time of each node.
     ///
     /// # Errors
     /// When the device fails or hangs.
     pub fn submit_and_time(
         &self,
         mut commands: WgpuCommands,
-        timed: u32,
+        times: &WgpuTimes,
         patience: Duration,
     ) -> Result<Vec<Duration>> {
         commands.pass = None;
-        let bytes = 16 * u64::from(timed);
+        let WgpuTimes { queries, count } = times;
+        let bytes = 16 * u64::from(*count);
         let resolved = self.made("times", bytes, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC);
         let staging = self.staging(bytes);
-        if let Some(queries) = &commands.queries {
-            commands.encoder.resolve_query_set(queries, 0..2 * timed, &resolved, 0);
-        }
+        commands.encoder.resolve_query_set(queries, 0..2 * count, &resolved, 0);
         commands.copy(&resolved, 0, &staging, 0, bytes);
         let times: Vec<u64> = self.submit_and_read(commands, (&staging, bytes), patience, |read| {
             read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
@@ -230,7 +238,7 @@ impl WgpuDriver {
         let unit = f64::from(self.queue.get_timestamp_period());
         let of_node =
             |times: &[u64; 2]| Duration::from_nanos((times[1].saturating_sub(times[0]) as f64 * unit) as u64);
-        Ok(times.as_chunks::<2>().0.iter().take(timed as usize).map(of_node).collect())
+        Ok(times.as_chunks::<2>().0.iter().map(of_node).collect())
     }
 
     /// Compiles a kernel; the driver reports what goes wrong.
@@ -302,14 +310,13 @@ impl WgpuCommands {
     }
 
     /// Begins the node of this number, whose time is read if there is room for it.
-    pub fn begin_node(&mut self, node: u32, timed: u32) {
+    pub fn begin_node(&mut self, times: &WgpuTimes, node: u32) {
         self.pass = None;
-        let timestamp_writes =
-            self.queries.as_ref().filter(|_| node < timed).map(|query_set| ComputePassTimestampWrites {
-                query_set,
-                beginning_of_pass_write_index: Some(2 * node),
-                end_of_pass_write_index: Some(2 * node + 1),
-            });
+        let timestamp_writes = (node < times.count).then_some(ComputePassTimestampWrites {
+            query_set: &times.queries,
+            beginning_of_pass_write_index: Some(2 * node),
+            end_of_pass_write_index: Some(2 * node + 1),
+        });
         let descriptor = ComputePassDescriptor { label: None, timestamp_writes };
         self.pass = Some(self.encoder.begin_compute_pass(&descriptor).forget_lifetime());
     }

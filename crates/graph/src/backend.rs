@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use girih_tensor::{Error, Shape};
+use girih_tensor::{Error, ErrorKind, Shape};
 
 use crate::graph::{Graph, Key, Node};
 use crate::memory_plan::MemoryPlan;
@@ -24,8 +24,8 @@ pub struct Step<'a> {
     pub watch: &'a mut dyn Watch,
 }
 
-/// Receives values of a step as they are computed, for `diagnose`, and the time
-/// of each node, for `profile`.
+/// What the caller of a step does while it runs: receives values as they are computed, for `diagnose`, and the time
+/// of each node, for `profile`; and computes the nodes that a backend leaves to it.
 pub trait Watch {
     /// Whether [`Watch::value`] is to receive the value of this name.
     fn wants(&self, name: &str) -> bool;
@@ -39,6 +39,27 @@ pub trait Watch {
     /// Receives the time of a node that has run. A backend that does not run
     /// node by node never calls this.
     fn took(&mut self, _: &NodeTime<'_>) {}
+    /// Computes routed experts, which [`Backend::leave_experts`] leaves to the caller: their results, row by row.
+    ///
+    /// # Errors
+    /// When they cannot be computed, which ends the step.
+    fn experts(&mut self, call: &ExpertsCall<'_>) -> Result<&[f32], Error> {
+        let name = call.name;
+        Err(Error::new(format!("nothing computes the experts '{name}' of a step; this is a bug in girih")))
+    }
+}
+
+/// The operands of a node of routed experts in a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertsCall<'a> {
+    /// The name of the node's result.
+    pub name: &'a str,
+    /// The number of rows, at least one.
+    pub rows: usize,
+    /// The rows that experts read.
+    pub x: &'a [f32],
+    /// The weights of each row's experts.
+    pub weights: &'a [f32],
 }
 
 /// The work and the time of one node of a step.
@@ -171,6 +192,10 @@ pub trait Backend: Send + 'static {
     fn tuning(&self, _weights: &Self::Weights) -> Option<String> {
         None
     }
+    /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
+    fn densities(&self, _weights: &Self::Weights) -> Vec<(String, f64)> {
+        Vec::new()
+    }
     /// A sentence about the rounding that the machine's model decided by default, if it did; results depend on
     /// it.
     fn machine_default(&self, _: &Graph) -> Option<String> {
@@ -201,6 +226,15 @@ pub trait Backend: Send + 'static {
         let unknown = graph.nodes.iter().filter(|node| !is_known(node));
         let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node)).collect();
         if unknown.is_empty() { self.objections(graph) } else { unknown }
+    }
+    /// Leaves the [routed experts](crate::routed_experts) of all graphs to the caller of a step, [`Watch::experts`]: every other
+    /// call concerns the other nodes and their weights only.
+    ///
+    /// # Errors
+    /// When the backend computes them itself.
+    fn leave_experts(&mut self) -> Result<(), Error> {
+        let sentence = format!("the {} backend computes experts itself: remove cpu-experts", self.name());
+        Err(Error::with_kind(ErrorKind::Refused, sentence))
     }
     /// The memory of the graph with `blocks[g]` blocks of state for group `g`.
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan;
@@ -237,6 +271,24 @@ pub trait Backend: Send + 'static {
         output: &mut Self::Output,
         step: Step<'_>,
     ) -> Result<(), Error>;
+    /// Runs the node of a name by itself, on inputs of its program, and hands its result to the step's watch. The output of the
+    /// step is undefined.
+    ///
+    /// # Errors
+    /// When the backend runs whole steps only, or the device fails.
+    fn run_node(
+        &self,
+        _: &Self::Program,
+        _: &Self::Weights,
+        _: &mut Self::State,
+        _: &mut Self::Output,
+        _: Step<'_>,
+        node: &str,
+    ) -> Result<(), Error> {
+        let name = self.name();
+        let sentence = format!("the {name} backend does not run '{node}' by itself; this is a bug in girih");
+        Err(Error::new(sentence))
+    }
 }
 
 /// The engine's operations on state, block by block. Each may fail, because state may lie on a

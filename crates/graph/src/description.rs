@@ -103,10 +103,15 @@ pub struct BackendOption {
 pub enum AllowedValues {
     /// One of these names.
     OneOf(fn() -> Vec<&'static str>),
+    /// `on` or `off`; a flag without a value is `on`.
+    Switch,
     /// A text that passes this check, whose error is a clause that follows the value, such as
     /// `must be 1 or more`.
     Checked(fn(&str) -> Result<(), String>),
 }
+
+/// The values of [`AllowedValues::Switch`].
+pub const SWITCH: [&str; 2] = ["on", "off"];
 
 impl BackendOption {
     /// The precision to which activations are rounded before matmuls, with the names of those that a backend has: backends
@@ -129,6 +134,8 @@ impl BackendOption {
         match self.values {
             AllowedValues::OneOf(names) if names().contains(&value) => Ok(()),
             AllowedValues::OneOf(names) => Err(format!("must be one of {}", names().join(", "))),
+            AllowedValues::Switch if SWITCH.contains(&value) => Ok(()),
+            AllowedValues::Switch => Err(format!("must be {}", SWITCH.join(" or "))),
             AllowedValues::Checked(check) => check(value),
         }
     }
@@ -173,6 +180,11 @@ impl BackendSettings {
     /// All values of an option, in order.
     pub fn all(&self, option: &str) -> impl Iterator<Item = &str> {
         self.options.iter().filter(move |(name, _)| *name == option).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether an option that is a switch is on.
+    pub fn is_on(&self, option: &str) -> bool {
+        self.get(option) == Some(SWITCH[0])
     }
 
     /// The last value of an option, parsed. The error of `parse` is a clause, as in
@@ -268,6 +280,13 @@ impl BackendChoice {
         }
         self.settings.options.push((spec.name, value.to_owned()));
         Ok(self)
+    }
+
+    /// This choice without an option.
+    #[must_use]
+    pub fn without(mut self, option: &str) -> BackendChoice {
+        self.settings.options.retain(|(name, _)| *name != option);
+        self
     }
 
     /// Sets the number of threads on the host.
@@ -417,6 +436,11 @@ pub trait AnyBackend: Send {
     fn machine_default(&self, graph: &Graph) -> Option<String>;
     /// See [`Backend::ladder`].
     fn ladder(&self, largest: Key) -> Vec<Key>;
+    /// See [`Backend::leave_experts`].
+    ///
+    /// # Errors
+    /// As there.
+    fn leave_experts(&mut self) -> Result<()>;
     /// See [`Backend::plan`].
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan;
     /// See [`load`].
@@ -459,6 +483,10 @@ impl<B: Backend> AnyBackend for B {
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
         Backend::ladder(self, largest)
+    }
+
+    fn leave_experts(&mut self) -> Result<()> {
+        Backend::leave_experts(self)
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {

@@ -70,6 +70,9 @@ impl InputSpec {
     /// for others.
     pub const ADAPTERS: &'static str = "adapters";
 
+    /// How the names of inputs of experts' weights begin. The most experts of a row follow; the others have the weight 0.
+    pub const CHOSEN: &'static str = "chosen.";
+
     /// The name of the input of the rows' positions along several axes, for rotations by them.
     pub const AXES: &'static str = "axes";
 
@@ -79,6 +82,14 @@ impl InputSpec {
 
     /// The name of the input of rows of learned positions, which the caller has made.
     pub const POSITION_ROWS: &'static str = "position_rows";
+
+    /// The most numbers of a row that are not 0, of an input of this name that chooses adapters or experts.
+    pub fn most_chosen(name: &str) -> Option<usize> {
+        match name.strip_prefix(InputSpec::CHOSEN) {
+            Some(rest) => rest.split('.').next()?.parse().ok(),
+            None => (name == InputSpec::ADAPTERS).then_some(1),
+        }
+    }
 
     /// The index of the layer to whose output the input is added, and its width.
     pub fn added(&self) -> Option<(usize, usize)> {
@@ -137,11 +148,10 @@ impl InputSpec {
             }
             (InputKind::Rows { width }, Input::Rows(values)) => {
                 self.count("values", values.len(), rows.saturating_mul(width))?;
-                let has_several = |row: &[f32]| row.iter().filter(|value| **value != 0.0).count() > 1;
-                if name == InputSpec::ADAPTERS && values.chunks(width.max(1)).any(has_several) {
-                    return Err(Error::new(format!(
-                        "a row of '{name}' has several adapters; it may have one"
-                    )));
+                let most = InputSpec::most_chosen(name).unwrap_or(width);
+                let has_more = |row: &[f32]| row.iter().filter(|value| **value != 0.0).count() > most;
+                if most < width && values.chunks(width.max(1)).any(has_more) {
+                    return Err(Error::new(format!("a row of '{name}' chooses more than {most}")));
                 }
                 Ok(())
             }

@@ -39,12 +39,24 @@ pub trait Runner: Send {
     fn tuning(&self) -> Option<String> {
         None
     }
+    /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
+    fn densities(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
     /// Runs a step on the smallest program that holds it. Keys and values that the state cannot hold
     /// are no error of the step: [`State::take_range_faults`] returns those of this step.
     ///
     /// # Errors
     /// When no program holds it, its parts contradict each other, or the device fails.
     fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
+    /// Runs one node of a step, by the name of its result; see [`Backend::run_node`].
+    ///
+    /// # Errors
+    /// As [`Runner::step`], and when the runner runs whole steps only.
+    fn step_node(&mut self, _: Step<'_>, node: &str) -> Result<(), Error> {
+        let name = self.backend();
+        Err(Error::new(format!("{name} does not run '{node}' by itself; this is a bug in girih")))
+    }
     /// The results of the last step.
     fn output(&mut self) -> &mut dyn Output;
     /// The state, for operations on its blocks.
@@ -62,6 +74,19 @@ pub struct Phases {
     pub state: Duration,
     /// Compiling the programs.
     pub compile: Duration,
+}
+
+impl Phases {
+    /// The phases of two loads together.
+    #[must_use]
+    pub fn plus(self, other: Phases) -> Phases {
+        Phases {
+            plan: self.plan + other.plan,
+            weights: self.weights + other.weights,
+            state: self.state + other.state,
+            compile: self.compile + other.compile,
+        }
+    }
 }
 
 /// A backend with its weights, its state and its programs.
@@ -291,6 +316,14 @@ fn check_spans(sequence: &Sequence<'_>, end: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// The smallest program that holds a step of this key.
+fn program<P>(programs: &BTreeMap<Key, P>, key: Key, largest: Key) -> Result<&P, Error> {
+    let program = programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
+    program.ok_or_else(|| {
+        Error::new(format!("a step of [{key}] is larger than the largest program, [{largest}]"))
+    })
+}
+
 impl<B: Backend> Runner for Loaded<B> {
     fn backend(&self) -> &'static str {
         self.backend.name()
@@ -328,15 +361,20 @@ impl<B: Backend> Runner for Loaded<B> {
         self.backend.tuning(&self.weights)
     }
 
+    fn densities(&self) -> Vec<(String, f64)> {
+        self.backend.densities(&self.weights)
+    }
+
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let key = self.checked_key(&step)?;
-        let program = self.programs.iter().find(|(have, _)| have.holds(&key)).map(|(_, program)| program);
-        let program = program.ok_or_else(|| {
-            Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.max_key))
-        })?;
+        let program = program(&self.programs, self.checked_key(&step)?, self.max_key)?;
         // Those of a step that failed.
         self.state.take_range_faults();
         self.backend.run(program, &self.weights, &mut self.state, &mut self.output, step)
+    }
+
+    fn step_node(&mut self, step: Step<'_>, node: &str) -> Result<(), Error> {
+        let program = program(&self.programs, self.checked_key(&step)?, self.max_key)?;
+        self.backend.run_node(program, &self.weights, &mut self.state, &mut self.output, step, node)
     }
 
     fn output(&mut self) -> &mut dyn Output {

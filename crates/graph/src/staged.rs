@@ -1,6 +1,6 @@
 //! Two backends that run a model one after the other: the first one its first layers, the last one the rest.
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::backend::{
     Block, HostWork, Input, Outputs, Refusal, Sequence, State, Step, WeightSource, step_count,
@@ -91,6 +91,11 @@ impl AnyBackend for StagedBackend {
         vec![largest]
     }
 
+    fn leave_experts(&mut self) -> Result<()> {
+        let sentence = "a model in two stages computes experts where their layers are: remove cpu-experts";
+        Err(Error::with_kind(ErrorKind::Refused, sentence))
+    }
+
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         self.stages(graph, MemoryPlan::default(), |stages| {
             let between = PoolBytes { staging: crossing_bytes(stages), ..PoolBytes::default() };
@@ -125,7 +130,7 @@ impl AnyBackend for StagedBackend {
 }
 
 /// Builds one graph for its key.
-fn only(graph: &Graph) -> impl Fn(Key) -> Result<Graph> + '_ {
+pub(crate) fn only(graph: &Graph) -> impl Fn(Key) -> Result<Graph> + '_ {
     |_| Ok(graph.clone())
 }
 
@@ -223,19 +228,17 @@ impl Runner for StagedRunner {
     }
 
     fn phases(&self) -> Phases {
-        let (first, last) = (self.stages.first.phases(), self.stages.last.phases());
-        Phases {
-            plan: first.plan + last.plan,
-            weights: first.weights + last.weights,
-            state: first.state + last.state,
-            compile: first.compile + last.compile,
-        }
+        self.stages.first.phases().plus(self.stages.last.phases())
     }
 
     fn tuning(&self) -> Option<String> {
         let found: Vec<String> =
             [&self.stages.first, &self.stages.last].iter().filter_map(|stage| stage.tuning()).collect();
         (!found.is_empty()).then(|| found.join("; "))
+    }
+
+    fn densities(&self) -> Vec<(String, f64)> {
+        [self.stages.first.densities(), self.stages.last.densities()].concat()
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<()> {

@@ -37,7 +37,7 @@ pub use golden_image::GoldenImage;
 pub use golden_step::{Disagreement, GoldenStep};
 pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
-pub use minimal_work::MinimalWork;
+pub use minimal_work::{LoadedGraph, MinimalWork};
 pub use mtp_gate::{MtpGolden, MtpPrompt, MtpVerdict, verify_mtp};
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile, profile_image};

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Bytes and operations of one step, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MinimalWork {
-    /// Bytes of weights in their file formats. Each weight is read once per step; of an
+    /// Bytes of weights in their file formats, without blocks of zeros that are skipped. Each weight is read once per step; of an
     /// embedding table, one row per token; and of experts, as many as the rows would choose at random.
     pub weight_bytes: f64,
     /// Bytes of keys and values, and of what sequences carry.
@@ -16,6 +16,9 @@ pub struct MinimalWork {
     /// Multiplications and additions of matmuls, attention and short convolutions.
     pub operations: f64,
 }
+
+/// A graph, and its weights that are held without blocks of zeros (`girih_graph::Runner::densities`).
+pub type LoadedGraph<'a> = (&'a Graph, &'a [(String, f64)]);
 
 /// The rows of a step of sequences of equal length.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +35,15 @@ struct WorkRows {
 
 impl MinimalWork {
     /// Returns the work of several steps; after the last attention, only output rows count.
-    fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = WorkRows>) -> MinimalWork {
+    fn of_steps((graph, sparse): LoadedGraph<'_>, steps: impl IntoIterator<Item = WorkRows>) -> MinimalWork {
         let early = sink_gather(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
-        let of_step = |rows| graph.nodes.iter().map(move |node| node_work(graph, node, rows));
+        let of_step = |rows| graph.nodes.iter().map(move |node| node_work((graph, sparse), node, rows));
         steps.into_iter().flat_map(of_step).fold(MinimalWork::default(), MinimalWork::plus)
     }
 
     /// Returns the work of `tokens` steps of one row of each of `sequences` sequences, from `position` on.
-    pub fn of_decode(graph: &Graph, position: u32, tokens: u32, sequences: u32) -> MinimalWork {
+    pub fn of_decode(graph: LoadedGraph<'_>, position: u32, tokens: u32, sequences: u32) -> MinimalWork {
         let step = |at| WorkRows { sequences, count: 1, position: at, output_rows: 1 };
         // The number of visible positions grows linearly until windows are full, so the
         // first, middle and last step are accurate enough for a limit.
@@ -52,7 +55,7 @@ impl MinimalWork {
 
     /// Returns the work of `tokens` rows of one sequence from `position` on, in steps of up to `chunk` rows;
     /// the last row is an output row.
-    pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> MinimalWork {
+    pub fn of_prefill(graph: LoadedGraph<'_>, position: u32, tokens: u32, chunk: u32) -> MinimalWork {
         let chunk = chunk.max(1);
         let step = |done: u32| {
             let count = (tokens - done).min(chunk);
@@ -85,7 +88,7 @@ impl MinimalWork {
     }
 }
 
-fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
+fn node_work((graph, sparse): LoadedGraph<'_>, node: &Node, rows: WorkRows) -> MinimalWork {
     let WorkRows { sequences, count, position, output_rows } = rows;
     let sequence = |index: u32| {
         let rows = Range32 { start: index * count, end: (index + 1) * count };
@@ -93,12 +96,22 @@ fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
     };
     let work = graph.work(node, &(0..sequences).map(sequence).collect::<Vec<_>>());
     let mut minimal = MinimalWork { operations: 2.0 * work.multiply_adds as f64, ..MinimalWork::default() };
+    let density = |value: &Value| {
+        sparse.iter().find(|(name, _)| *name == value.name).map_or(1.0, |(_, density)| *density)
+    };
+    let weights = node.inputs.iter().map(|id| graph.value(*id)).filter(|value| value.role == Role::Weight);
+    let [all, held] = weights
+        .fold([0.0; 2], |[all, held], value| [all + bytes(value), held + bytes(value) * density(value)]);
+    if all > 0.0 {
+        minimal.operations *= held / all;
+    }
     for (id, reads) in node.inputs.iter().zip(work.reads) {
         let value = graph.value(*id);
         match (value.role, reads) {
-            (Role::Weight, Reads::All) => minimal.weight_bytes += bytes(value),
+            (Role::Weight, Reads::All) => minimal.weight_bytes += bytes(value) * density(value),
             (Role::Weight, Reads::Rows(count)) => {
-                minimal.weight_bytes += count as f64 * (bytes(value) / value.shape.rows().max(1) as f64);
+                let row = bytes(value) * density(value) / value.shape.rows().max(1) as f64;
+                minimal.weight_bytes += count as f64 * row;
             }
             (Role::State(_), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
                 minimal.state_bytes += distinct as f64 * position_bytes(value);

@@ -12,6 +12,7 @@ use girih_tensor::Result;
 use crate::call::score_bytes;
 use crate::device::OpenVinoDevice;
 use crate::ir::Constants;
+use crate::kv_form::{KvForm, hidden_objection};
 use crate::lower::lower;
 use crate::product_type::ProductType;
 use crate::program::OpenVinoProgram;
@@ -24,11 +25,17 @@ use crate::weights::{OpenVinoWeights, PlaneLayout};
 pub struct OpenVinoBackend {
     device: Arc<OpenVinoDevice>,
     products: ProductType,
+    /// The form of keys and values, if one was chosen.
+    kv: Option<KvForm>,
 }
 
 impl OpenVinoBackend {
-    pub(crate) fn new(device: Arc<OpenVinoDevice>, products: ProductType) -> OpenVinoBackend {
-        OpenVinoBackend { device, products }
+    pub(crate) fn new(
+        device: Arc<OpenVinoDevice>,
+        products: ProductType,
+        kv: Option<KvForm>,
+    ) -> OpenVinoBackend {
+        OpenVinoBackend { device, products, kv }
     }
 }
 
@@ -46,9 +53,9 @@ impl Backend for OpenVinoBackend {
         self.device.product.clone()
     }
 
-    fn describe(&self, _: &Graph) -> String {
-        let device = &self.device;
-        format!("openvino:{}, {}, OpenVINO {}", device.name, device.product, device.version())
+    fn describe(&self, graph: &Graph) -> String {
+        let (device, kv) = (&self.device, KvForm::of(graph, self.kv).name());
+        format!("openvino:{}, {}, OpenVINO {}, KV cache {kv}", device.name, device.product, device.version())
     }
 
     /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
@@ -65,7 +72,11 @@ impl Backend for OpenVinoBackend {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        refuse::objections(graph)
+        let mut refusals = refuse::objections(graph);
+        if self.kv == Some(KvForm::Hidden) {
+            refusals.extend(hidden_objection(graph));
+        }
+        refusals
     }
 
     /// OpenVINO packs the weights of products for its kernels, so they are counted twice.
@@ -74,7 +85,7 @@ impl Backend for OpenVinoBackend {
         MemoryPlan::on_host(PoolBytes {
             weights: bytes.saturating_mul(2),
             in_file: 0,
-            state: OpenVinoState::plan(graph, blocks),
+            state: OpenVinoState::plan(KvForm::of(graph, self.kv), graph, blocks),
             scratch: (ScratchPlan::of(graph).bytes as u64).saturating_add(score_bytes(graph)),
             output: HostRows::plan(graph),
             staging: 0,
@@ -83,17 +94,18 @@ impl Backend for OpenVinoBackend {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<OpenVinoWeights> {
         let layout = PlaneLayout::of(graph);
+        let form = KvForm::of(graph, self.kv);
         let mut constants = Constants::behind(layout.bytes());
         // The models that the graph will need have all of their constants behind the weights.
-        lower(graph, &layout, &mut constants, &HashSet::new())?;
+        lower(graph, &layout, form, &mut constants, &HashSet::new())?;
         if let Some(sunk) = sink_gather(graph) {
-            lower(&sunk.graph, &layout, &mut constants, &HashSet::new())?;
+            lower(&sunk.graph, &layout, form, &mut constants, &HashSet::new())?;
         }
-        OpenVinoWeights::load(&self.device, graph, layout, constants, source)
+        OpenVinoWeights::load(&self.device, graph, (layout, form), constants, source)
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<OpenVinoState> {
-        OpenVinoState::new(graph, blocks)
+        OpenVinoState::new(KvForm::of(graph, self.kv), graph, blocks)
     }
 
     fn compile(&self, graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {

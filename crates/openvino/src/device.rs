@@ -46,12 +46,18 @@ impl OpenVinoDevice {
         self.core.version()
     }
 
-    /// Compiles a model.
+    /// Compiles a model, with properties of its own.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
-    pub fn compile(&self, model: &str, weights: &Arc<ConstantBytes>) -> Result<CompiledModel> {
-        self.core.compile(model, weights, &self.name, &self.properties)
+    pub fn compile(
+        &self,
+        model: &str,
+        weights: &Arc<ConstantBytes>,
+        more: &[(String, String)],
+    ) -> Result<Arc<CompiledModel>> {
+        let properties: Vec<_> = self.properties.iter().chain(more).cloned().collect();
+        self.core.compile(model, weights, &self.name, &properties).map(Arc::new)
     }
 }
 

@@ -356,17 +356,7 @@ impl OpenVinoCore {
         // SAFETY: the model is not used any more; what was compiled has its own references.
         unsafe { (functions.ov_model_free)(read) };
         functions.check(status, &format!("compile the model for {device}"))?;
-        let mut model = CompiledModel {
-            request: ptr::null_mut(),
-            compiled,
-            core: Arc::clone(self),
-            _weights: Arc::clone(weights),
-        };
-        // SAFETY: the model was compiled, and the function writes an address.
-        let status =
-            unsafe { (functions.ov_compiled_model_create_infer_request)(compiled, &raw mut model.request) };
-        functions.check(status, "make room for a step")?;
-        Ok(model)
+        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: Arc::clone(weights) })
     }
 }
 
@@ -486,17 +476,18 @@ impl<'a> HostTensor<'a> {
     }
 }
 
-/// A compiled model with room for one step.
+/// A compiled model.
 pub(crate) struct CompiledModel {
-    request: *mut Opaque,
     compiled: *mut Opaque,
     core: Arc<OpenVinoCore>,
     /// What the model was read from; it is not copied.
     _weights: Arc<ConstantBytes>,
 }
 
-// SAFETY: a request may be used by any thread, one at a time.
+// SAFETY: a compiled model may be used from any thread.
 unsafe impl Send for CompiledModel {}
+// SAFETY: making requests, which is all that it is used for, is safe from any thread.
+unsafe impl Sync for CompiledModel {}
 
 impl fmt::Debug for CompiledModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -506,23 +497,57 @@ impl fmt::Debug for CompiledModel {
 
 impl Drop for CompiledModel {
     fn drop(&mut self) {
-        if !self.request.is_null() {
-            // SAFETY: the library made it, and no step runs.
-            unsafe { (self.core.functions().ov_infer_request_free)(self.request) };
-        }
-        // SAFETY: as above; its only request is gone.
+        // SAFETY: the library made it, and its requests, which keep it, are gone.
         unsafe { (self.core.functions().ov_compiled_model_free)(self.compiled) };
     }
 }
 
 impl CompiledModel {
+    /// Makes room for a step, with variables of its own that hold nothing yet.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub fn request(self: &Arc<CompiledModel>) -> Result<InferRequest> {
+        let functions = self.core.functions();
+        let mut request = ptr::null_mut();
+        // SAFETY: the model was compiled, and the function writes an address.
+        let status =
+            unsafe { (functions.ov_compiled_model_create_infer_request)(self.compiled, &raw mut request) };
+        functions.check(status, "make room for a step")?;
+        Ok(InferRequest { request, model: Arc::clone(self) })
+    }
+}
+
+/// Room for a step of a model, and the values of its variables.
+pub(crate) struct InferRequest {
+    request: *mut Opaque,
+    model: Arc<CompiledModel>,
+}
+
+// SAFETY: a request may be used by any thread, one at a time.
+unsafe impl Send for InferRequest {}
+
+impl fmt::Debug for InferRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InferRequest")
+    }
+}
+
+impl Drop for InferRequest {
+    fn drop(&mut self) {
+        // SAFETY: the library made it, and no step runs.
+        unsafe { (self.model.core.functions().ov_infer_request_free)(self.request) };
+    }
+}
+
+impl InferRequest {
     /// Runs one step and waits. `arguments` has every parameter of the model, so that none of an earlier step, whose
     /// memory may be gone, is read.
     ///
     /// # Errors
     /// When the device fails.
     pub fn run(&mut self, arguments: &[ModelArgument<'_>]) -> Result<()> {
-        let openvino = self.core.openvino.clone();
+        let openvino = self.model.core.openvino.clone();
         let functions = &openvino.functions;
         let mut tensors = Vec::with_capacity(arguments.len());
         for argument in arguments {
@@ -546,7 +571,7 @@ impl CompiledModel {
     /// # Errors
     /// When the model has no such result, or it is not of 32-bit floats.
     pub fn read<T>(&self, name: &str, lend: impl FnOnce(&[f32]) -> T) -> Result<T> {
-        let openvino = &self.core.openvino;
+        let openvino = &self.model.core.openvino;
         let functions = &openvino.functions;
         let name_text = c_text(name)?;
         let mut tensor = ptr::null_mut();

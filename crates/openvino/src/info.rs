@@ -11,6 +11,7 @@ use girih_tensor::Result;
 use crate::backend::OpenVinoBackend;
 use crate::device::{OpenVinoDevice, missing, product, settings as told};
 use crate::ffi::OpenVinoCore;
+use crate::kv_form::KvForm;
 use crate::library;
 use crate::product_type::ProductType;
 
@@ -39,6 +40,9 @@ const DEFAULT_DEVICE: &str = "CPU";
 
 const LIBRARY: &str = "openvino-lib";
 
+/// The option that chooses where keys and values of earlier steps are.
+const KV: &str = "openvino-kv";
+
 /// The option that chooses how block formats are multiplied.
 const PRODUCTS: &str = "openvino-products";
 
@@ -52,6 +56,14 @@ const OPTIONS: &[BackendOption] = &[
             "" => Err("must be a path".to_owned()),
             _ => Ok(()),
         }),
+        repeats: false,
+    },
+    BackendOption {
+        name: KV,
+        placeholder: "FORM",
+        help: "Where keys and values of earlier steps are: windows in the host's memory, or hidden in the model, which runs tokens \
+            again where sequences part [default: hidden for one sequence of tokens, else windows]",
+        values: AllowedValues::OneOf(|| KvForm::ALL.map(KvForm::name).to_vec()),
         repeats: false,
     },
     BackendOption {
@@ -93,6 +105,7 @@ fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn Any
     let chosen = settings.get(PRODUCTS);
     let products =
         ProductType::ALL.into_iter().find(|known| chosen == Some(known.name())).unwrap_or(ProductType::F32);
+    let kv = KvForm::ALL.into_iter().find(|known| settings.get(KV) == Some(known.name()));
     let fixed = [
         // Without it, a processor with bf16 computes in bf16.
         ("INFERENCE_PRECISION_HINT", "f32"),
@@ -102,5 +115,5 @@ fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn Any
     let fixed = fixed.into_iter().map(|(key, value)| (key, value.to_owned()));
     let properties = fixed.chain(threads).map(|(key, value)| (key.to_owned(), value)).collect();
     let device = OpenVinoDevice::open(core(settings)?, name, properties)?;
-    Ok(Box::new(OpenVinoBackend::new(device, products)))
+    Ok(Box::new(OpenVinoBackend::new(device, products, kv)))
 }

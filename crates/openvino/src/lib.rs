@@ -2,8 +2,9 @@
 //! requests.
 //!
 //! The library is found when a device is opened; nothing of it is needed to build. Keys and values lie in the host's
-//! memory, in blocks as the engine assigns them, and in windows as a model reads them. In single precision, equal calls
-//! have equal bytes; chunks and neighbours may change the last bits.
+//! memory, in blocks as the engine assigns them, and in windows as a model reads them; or they lie in variables of the model,
+//! and the host has their tokens. In single precision, equal calls have equal bytes; chunks and neighbours may change the
+//! last bits.
 #![deny(unsafe_code)]
 
 mod backend;
@@ -12,14 +13,19 @@ mod device;
 mod ffi;
 mod info;
 mod ir;
+mod kv_form;
 mod library;
 mod lower;
 mod planes;
 mod product_type;
 mod program;
 mod refuse;
+mod requests;
+mod slots;
 mod state;
+mod tokens;
 mod weights;
+mod windows;
 
 pub use backend::OpenVinoBackend;
 pub use info::INFO;

@@ -4,15 +4,19 @@ use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use girih_graph::backend::{Sequence, Step, Watch, step_count};
+use girih_graph::backend::{Input, Outputs, Range32, Sequence, Step, Watch, step_count};
 use girih_graph::{Graph, HostRows, Role, SunkGather, ValueId, sink_gather};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::call::{CallInputs, calls, parts};
-use crate::ffi::{CompiledModel, ModelArgument, TensorData};
+use crate::call::{CallInputs, LaneCall, calls, parts};
+use crate::ffi::{InferRequest, ModelArgument, TensorData};
+use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
-use crate::state::{OpenVinoState, WindowCall, WindowShape};
+use crate::requests::{Continued, HeldRequest, RequestPool};
+use crate::slots::{Slots, most_slots};
+use crate::state::OpenVinoState;
 use crate::weights::OpenVinoWeights;
+use crate::windows::{WindowCall, WindowShape};
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -31,18 +35,20 @@ pub struct OpenVinoProgram {
 #[derive(Debug)]
 struct GraphModel {
     lowered: LoweredModel,
-    compiled: CompiledModel,
+    requests: RequestPool,
 }
 
 impl GraphModel {
     fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
-        let lowered = lower(graph, &weights.layout, &mut constants, watched)?;
+        let lowered = lower(graph, &weights.layout, weights.form, &mut constants, watched)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
-        let compiled = weights.device.compile(&lowered.text, &weights.bytes)?;
-        Ok(GraphModel { lowered, compiled })
+        let properties = weights.form.properties(graph);
+        let compiled = weights.device.compile(&lowered.text, &weights.bytes, &properties)?;
+        let requests = RequestPool::new(compiled, graph.key.sequences as usize);
+        Ok(GraphModel { lowered, requests })
     }
 }
 
@@ -109,45 +115,22 @@ enum Brought {
     Window(ValueId, WindowShape),
 }
 
+/// What a call knows of earlier steps.
+#[derive(Clone, Copy)]
+struct Earlier<'a> {
+    window: WindowCall<'a>,
+    slots: Option<&'a Slots>,
+}
+
 impl ModelStep<'_> {
     fn run(mut self, model: &mut GraphModel, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
         let mut watched: BTreeMap<ValueId, Vec<f32>> = BTreeMap::new();
-        let sequences = parts(self.graph, step.sequences);
-        for call in calls(&sequences) {
-            let inputs = CallInputs {
-                graph: self.graph,
-                weights: self.weights,
-                inputs: step.inputs,
-                sequences: &sequences,
-                call: &call,
-            };
-            self.call(model, inputs)?;
-            for named in &model.lowered.results {
-                match named.meaning {
-                    ResultMeaning::Output => {
-                        model.compiled.read(&named.name, |numbers| inputs.place(result, numbers, rows))?
-                    }
-                    ResultMeaning::Watched(id) => {
-                        let value = self.graph.value(id);
-                        let count = step_count(step.sequences, value.outermost) * value.shape.stride();
-                        let into = watched.entry(id).or_insert_with(|| vec![0.0; count]);
-                        model.compiled.read(&named.name, |numbers| inputs.place(id, numbers, into))?;
-                    }
-                    ResultMeaning::Written(id) => {
-                        self.store(model, &named.name, inputs, |state, call, rows| {
-                            state.write(id, call, rows)
-                        })?;
-                    }
-                    ResultMeaning::Carried(id) => {
-                        self.store(model, &named.name, inputs, |state, call, rows| {
-                            state.carry(id, call, rows)
-                        })?;
-                    }
-                }
-            }
+        match self.weights.form {
+            KvForm::Windows => self.windows(model, &step, rows, &mut watched)?,
+            KvForm::Hidden => self.hidden(model, &step, rows, &mut watched)?,
         }
         for (id, numbers) in &watched {
             let value = self.graph.value(*id);
@@ -157,27 +140,206 @@ impl ModelStep<'_> {
         Ok(())
     }
 
-    /// Runs the model for the sequences of a call.
-    fn call(&mut self, model: &mut GraphModel, inputs: CallInputs<'_>) -> Result<()> {
+    /// Runs the calls of a step with windows.
+    fn windows(
+        &mut self,
+        model: &mut GraphModel,
+        step: &Step<'_>,
+        rows: &mut [f32],
+        watched: &mut BTreeMap<ValueId, Vec<f32>>,
+    ) -> Result<()> {
+        let sequences = parts(self.graph, step.sequences);
+        let request = model.requests.only()?;
+        for call in calls(&sequences) {
+            let inputs = CallInputs {
+                graph: self.graph,
+                weights: self.weights,
+                inputs: step.inputs,
+                sequences: &sequences,
+                call: &call,
+            };
+            self.call(&model.lowered, request, inputs, None)?;
+            self.results(&model.lowered, request, inputs, rows, watched)?;
+        }
+        Ok(())
+    }
+
+    /// Runs each sequence of a step on the request that continues it.
+    fn hidden(
+        &mut self,
+        model: &mut GraphModel,
+        step: &Step<'_>,
+        rows: &mut [f32],
+        watched: &mut BTreeMap<ValueId, Vec<f32>>,
+    ) -> Result<()> {
+        let &[Input::Ids(ids)] = step.inputs else {
+            return Err(Error::new("a hidden KV cache has one input of tokens; this is a bug in girih"));
+        };
+        if step.sequences.iter().any(|sequence| !sequence.spans.is_empty()) {
+            let sentence =
+                "a hidden KV cache has no positions that attend both ways: use --openvino-kv windows";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let tokens = self.state.tokens()?;
+        let sequences: Vec<Continued<'_>> = step.sequences.iter().map(|own| tokens.continued(own)).collect();
+        let chosen = model.requests.assign(&sequences)?;
+        for (lane, (index, sequence)) in chosen.into_iter().zip(&sequences).enumerate() {
+            if sequence.rows == 0 {
+                continue;
+            }
+            let inputs = CallInputs {
+                graph: self.graph,
+                weights: self.weights,
+                inputs: step.inputs,
+                sequences: step.sequences,
+                call: &LaneCall { lanes: vec![lane], rows: sequence.rows },
+            };
+            let own = &step.sequences[lane];
+            let new = &ids[own.rows.indexes()];
+            self.continue_with(model, index, (&sequence.history, new), inputs)?;
+            let held = model.requests.at(index);
+            self.results(&model.lowered, &mut held.request, inputs, rows, watched)?;
+            self.state.tokens()?.write(own, new);
+        }
+        Ok(())
+    }
+
+    /// Runs the new rows of a sequence on a request. A masked slot is multiplied by 0, so one with NaN or an infinity would make
+    /// every result NaN: after NaN, what the request holds is made again without dead slots.
+    fn continue_with(
+        &mut self,
+        model: &mut GraphModel,
+        index: usize,
+        (history, new): (&[u32], &[u32]),
+        inputs: CallInputs<'_>,
+    ) -> Result<()> {
+        self.go_on(model, index, history, inputs)?;
+        let held = model.requests.at(index);
+        self.hidden_call(&model.lowered, held, new, inputs)?;
+        if held.slots.len() > held.slots.live() && has_nan(&model.lowered, &held.request)? {
+            model.requests.restart(index)?;
+            self.go_on(model, index, history, inputs)?;
+            self.hidden_call(&model.lowered, model.requests.at(index), new, inputs)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a request hold the tokens before the rows of a call, and no others.
+    fn go_on(
+        &mut self,
+        model: &mut GraphModel,
+        index: usize,
+        history: &[u32],
+        inputs: CallInputs<'_>,
+    ) -> Result<()> {
+        let slots = &mut model.requests.at(index).slots;
+        slots.take_back(slots.common(history));
+        let lacking = history.len() - slots.live() + inputs.call.rows;
+        if slots.live() == 0 && slots.len() > 0 || slots.len() + lacking > most_slots(self.graph) {
+            model.requests.restart(index)?;
+        }
+        let held = model.requests.at(index);
+        let most = self.graph.key.rows.max(1) as usize;
+        for start in (held.slots.live()..history.len()).step_by(most) {
+            let end = history.len().min(start + most);
+            let again = Sequence {
+                position: start as u32,
+                rows: Range32 { start: start as u32, end: end as u32 },
+                outputs: Outputs::None,
+                ..*inputs.lanes().next().expect("the call has one lane")
+            };
+            let inputs = CallInputs {
+                inputs: &[Input::Ids(history)],
+                sequences: &[again],
+                call: &LaneCall { lanes: vec![0], rows: end - start },
+                ..inputs
+            };
+            self.hidden_call(&model.lowered, held, &history[start..end], inputs)?;
+        }
+        Ok(())
+    }
+
+    /// Runs rows on a request that holds what is before them. After an error, it holds nothing that counts.
+    fn hidden_call(
+        &mut self,
+        lowered: &LoweredModel,
+        held: &mut HeldRequest,
+        tokens: &[u32],
+        inputs: CallInputs<'_>,
+    ) -> Result<()> {
+        held.slots.extend(tokens);
+        let done = self.call(lowered, &mut held.request, inputs, Some(&held.slots));
+        if done.is_err() {
+            held.slots.take_back(0);
+        }
+        done
+    }
+
+    /// Reads the results of a call.
+    fn results(
+        &mut self,
+        lowered: &LoweredModel,
+        request: &mut InferRequest,
+        inputs: CallInputs<'_>,
+        rows: &mut [f32],
+        watched: &mut BTreeMap<ValueId, Vec<f32>>,
+    ) -> Result<()> {
+        let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
+        let window = WindowCall { graph: self.graph, lanes: &lanes };
+        for named in &lowered.results {
+            request.read(&named.name, |numbers| -> Result<()> {
+                match named.meaning {
+                    ResultMeaning::Output => {
+                        let result = self.graph.output().expect("the model was made of it");
+                        inputs.place(result, numbers, rows);
+                    }
+                    ResultMeaning::Watched(id) => {
+                        let value = self.graph.value(id);
+                        let all = step_count(inputs.sequences, value.outermost) * value.shape.stride();
+                        let into = watched.entry(id).or_insert_with(|| vec![0.0; all]);
+                        inputs.place(id, numbers, into);
+                    }
+                    ResultMeaning::Written(id) => self.state.windows()?.write(id, window, numbers)?,
+                    ResultMeaning::Carried(id) => self.state.windows()?.carry(id, window, numbers)?,
+                    ResultMeaning::Largest(id) => {
+                        self.state.tokens()?.check(self.graph, id, lanes[0], numbers)
+                    }
+                }
+                Ok(())
+            })??;
+        }
+        Ok(())
+    }
+
+    /// Runs the model for the sequences of a call. `slots` are those of a request with variables, with the new ones.
+    fn call(
+        &mut self,
+        lowered: &LoweredModel,
+        request: &mut InferRequest,
+        inputs: CallInputs<'_>,
+        slots: Option<&Slots>,
+    ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
-        let mut brought = Vec::with_capacity(model.lowered.parameters.len());
-        for parameter in &model.lowered.parameters {
-            brought.push(self.bring(parameter.source, &model.lowered, inputs, window, &mut tables)?);
+        let mut brought = Vec::with_capacity(lowered.parameters.len());
+        for parameter in &lowered.parameters {
+            let earlier = Earlier { window, slots };
+            brought.push(self.bring(parameter.source, lowered, inputs, earlier, &mut tables)?);
         }
         let mut arguments = Vec::with_capacity(brought.len());
-        for (parameter, brought) in model.lowered.parameters.iter().zip(&brought) {
+        for (parameter, brought) in lowered.parameters.iter().zip(&brought) {
             let (shape, data) = match brought {
                 Brought::Numbers(numbers, shape) => (shape.clone(), TensorData::F32(numbers)),
                 Brought::Ids(ids, shape) => (shape.clone(), TensorData::I32(ids)),
                 Brought::Window(id, shape) => {
-                    (shape.extents(lanes.len()), TensorData::F32(self.state.window(*id, lanes.len())?))
+                    let numbers = self.state.window(*id, lanes.len())?;
+                    (shape.extents(lanes.len()), TensorData::F32(numbers))
                 }
             };
             arguments.push(ModelArgument { name: &parameter.name, shape, data });
         }
-        model.compiled.run(&arguments)
+        request.run(&arguments)
     }
 
     fn bring(
@@ -185,7 +347,7 @@ impl ModelStep<'_> {
         source: ParameterSource,
         lowered: &LoweredModel,
         inputs: CallInputs<'_>,
-        window: WindowCall<'_>,
+        Earlier { window, slots }: Earlier<'_>,
         tables: &mut HashMap<usize, [Vec<f32>; 2]>,
     ) -> Result<Brought> {
         let [lanes, rows] = inputs.extents();
@@ -218,11 +380,17 @@ impl ModelStep<'_> {
                 let (mask, shape) = window.mask(rule);
                 Brought::Numbers(mask, shape.to_vec())
             }
+            ParameterSource::SlotMask(span) => {
+                let slots = slots.ok_or_else(|| Error::new("a call has no slots; this is a bug in girih"))?;
+                let (mask, shape) = slots.mask(window.lanes[0], span);
+                Brought::Numbers(mask, shape.to_vec())
+            }
+            ParameterSource::Beams => Brought::Ids(vec![0], vec![1]),
             ParameterSource::Carried(id) => {
                 let shape = [lanes].into_iter().chain(self.graph.value(id).shape.extents().iter().copied());
-                Brought::Numbers(self.state.carried(id, window)?, shape.collect())
+                Brought::Numbers(self.state.windows()?.carried(id, window)?, shape.collect())
             }
-            ParameterSource::Window(id) => Brought::Window(id, self.state.prepare(id, window)?),
+            ParameterSource::Window(id) => Brought::Window(id, self.state.windows()?.prepare(id, window)?),
             ParameterSource::Factors(temperature, extents) => {
                 let shape = [lanes, rows].into_iter().chain(vec![1; extents]).collect();
                 Brought::Numbers(inputs.factors(temperature), shape)
@@ -234,19 +402,13 @@ impl ModelStep<'_> {
             }
         })
     }
+}
 
-    /// Stores what a call made of state.
-    fn store(
-        &mut self,
-        model: &GraphModel,
-        name: &str,
-        inputs: CallInputs<'_>,
-        store: impl FnOnce(&mut OpenVinoState, WindowCall<'_>, &[f32]) -> Result<()>,
-    ) -> Result<()> {
-        let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let call = WindowCall { graph: self.graph, lanes: &lanes };
-        model.compiled.read(name, |rows| store(self.state, call, rows))?
-    }
+/// Whether the output of the last call has NaN.
+fn has_nan(lowered: &LoweredModel, request: &InferRequest) -> Result<bool> {
+    let output = lowered.results.iter().find(|named| named.meaning == ResultMeaning::Output);
+    let output = output.ok_or_else(|| Error::new("a model has no output; this is a bug in girih"))?;
+    request.read(&output.name, |numbers| numbers.iter().any(|number| number.is_nan()))
 }
 
 impl CallInputs<'_> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use girih_graph::backend::Refusal;
-use girih_graph::{Act, AppliedOp, Graph, Node, Op, Role, StateKind, Value, ValueId};
+use girih_graph::{AppliedOp, Graph, Node, Op, Role, StateKind, Value, ValueId};
 use girih_tensor::DType;
 
 use crate::weights::weight_objection;
@@ -42,10 +42,6 @@ fn objection(graph: &Graph, node: &Node, written: &HashSet<ValueId>) -> Result<(
     }
     state_objection(graph, node.output)?;
     match node.op {
-        // OpenVINO's function has no digits for numbers far below 0.
-        Op::Activate { act: Act::Softplus }
-        | Op::Gate { act: Act::Softplus, .. }
-        | Op::GateHeads { act: Act::Softplus } => Err("OpenVINO's softplus is not exact enough".to_owned()),
         Op::Rope { .. } => match node.inputs.get(2).map(|id| graph.value(*id).role) {
             None | Some(Role::Input) => Ok(()),
             Some(_) => Err("positions that a node computes are not on the host".to_owned()),
@@ -89,6 +85,7 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::GateHeads { act: _, gate: _, x: _ }
         | AppliedOp::MixHeads { weights: _, x: _ }
         | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::Add { a: _, b: _ }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::ScaleColumns { x: _, weight: _ }
@@ -136,8 +133,6 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             bias: _,
             carried: _,
         }
-        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
-        // Its exponential less 1 has no layer that does not cancel.
-        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ } => false,
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ } => false,
     }
 }

@@ -9,6 +9,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 use crate::device::OpenVinoDevice;
 use crate::ffi::ConstantBytes;
 use crate::ir::{Constants, Plane, Precision};
+use crate::kv_form::KvForm;
 use crate::planes::{PlaneFormat, ZeroKind};
 
 /// Bytes of a file that are read at once, to be made planes.
@@ -168,6 +169,8 @@ impl PlaneLayout {
 pub struct OpenVinoWeights {
     pub(crate) device: Arc<OpenVinoDevice>,
     pub(crate) layout: PlaneLayout,
+    /// Where the models of these weights have keys and values.
+    pub(crate) form: KvForm,
     pub(crate) constants: Constants,
     pub(crate) bytes: Arc<ConstantBytes>,
     on_host: HashMap<String, Vec<f32>>,
@@ -181,7 +184,7 @@ impl OpenVinoWeights {
     pub(crate) fn load(
         device: &Arc<OpenVinoDevice>,
         graph: &Graph,
-        layout: PlaneLayout,
+        (layout, form): (PlaneLayout, KvForm),
         constants: Constants,
         source: &dyn WeightSource,
     ) -> Result<OpenVinoWeights> {
@@ -215,7 +218,14 @@ impl OpenVinoWeights {
         }
         bytes.bytes_mut()[layout.bytes..].copy_from_slice(constants.bytes());
         source.check_unchanged()?;
-        Ok(OpenVinoWeights { device: Arc::clone(device), layout, constants, bytes: Arc::new(bytes), on_host })
+        Ok(OpenVinoWeights {
+            device: Arc::clone(device),
+            layout,
+            form,
+            constants,
+            bytes: Arc::new(bytes),
+            on_host,
+        })
     }
 
     /// The numbers of a weight that the host reads.

@@ -1,6 +1,8 @@
 //! `girih bench`: the speed of models, in rows like those of `llama-bench`, and
 //! its share of this machine's limits.
 
+mod sparse;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::Receiver;
@@ -42,7 +44,7 @@ pub struct Args {
     #[command(flatten)]
     typed: TypedOptions,
     /// Models: folders, .gguf or .safetensors files, ids in the cache, or stories260k.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "sparse")]
     models: Vec<String>,
     #[command(flatten)]
     arch: ArchArgs,
@@ -73,6 +75,9 @@ pub struct Args {
     /// Print JSON: one object with all rows; --format json is their array, as that of llama-bench.
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// Time products of random weights without blocks of zeros, at these shares of blocks, instead of models.
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', conflicts_with = "models")]
+    sparse: Option<Vec<f64>>,
     /// Skip measuring this machine's limits.
     #[arg(long)]
     no_limits: bool,
@@ -91,6 +96,9 @@ enum OutputFormat {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
+    if let Some(densities) = &args.sparse {
+        return sparse::run(args, densities);
+    }
     let info = args.device.backend.choice()?.info();
     if info.is_simulated {
         return Err(Error::call(format!(
@@ -279,6 +287,8 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: u32) -> Result<De
 
 /// The minimum work of a case.
 fn work(graph: &Graph, engine: &Engine, case: BenchCase) -> MinimalWork {
+    let densities = engine.runner().densities();
+    let graph = (graph, &densities[..]);
     match case.generated {
         0 => MinimalWork::of_prefill(graph, case.start(), case.prompt, engine.limits().chunk),
         tokens => MinimalWork::of_decode(graph, case.start(), tokens, case.parallel),

@@ -92,6 +92,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Show::Notes => summary(&report.tensors)?,
         Show::Details => list(&report.tensors)?,
     }
+    pruned(&report.tensors)?;
     let (out, ratio) = (args.out.display(), size as f64 / input.max(1) as f64);
     print_line!("wrote {out}: {}, {ratio:.2} of the input, in {seconds:.1} s", bytes(size))?;
     Ok(Outcome::Done)
@@ -147,12 +148,27 @@ fn summary(tensors: &[WrittenTensor]) -> Result<()> {
     Ok(())
 }
 
+/// Prints what pruning has left of each matrix that a recipe prunes.
+fn pruned(tensors: &[WrittenTensor]) -> Result<()> {
+    for tensor in tensors {
+        if let Some(sparsity) = tensor.sparsity {
+            let (density, error) = (sparsity.density(), sparsity.relative_error());
+            print_line!("{:<40} density {density:.3}, relative error {error:.3}", tensor.name)?;
+        }
+    }
+    Ok(())
+}
+
 fn row(tensor: &WrittenTensor) -> Value {
+    let sparsity = tensor
+        .sparsity
+        .map(|sparsity| json!({"density": sparsity.density(), "relative_error": sparsity.relative_error()}));
     json!({
         "name": tensor.name,
         "shape": tensor.shape.extents(),
         "source": tensor.source.name(),
         "stored": tensor.stored.name(),
         "note": tensor.note,
+        "sparsity": sparsity,
     })
 }

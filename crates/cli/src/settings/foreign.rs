@@ -85,6 +85,12 @@ const OPTIONS: &[(&[&str], Counterpart)] = &[
     ),
     (&["--trust-remote-code"], Clause("girih runs no code of a model; remove")),
     (&["--dtype", "--quantization"], Clause("`girih quantize` converts a model to another type; remove")),
+    (
+        &["-cmoe", "-ncmoe", "--cpu-moe", "--n-cpu-moe"],
+        Clause(
+            "--cpu-experts keeps the experts of all layers on the CPU, in builds with the feature gpu; replace",
+        ),
+    ),
     (&["--format"], Clause("`girih run` has --json-object and --schema; replace")),
     (&["--think"], Clause("models think unless --no-think is set; remove")),
     (&["--keepalive"], Clause("`girih serve --unload-idle SECONDS` unloads models; remove")),

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// The options of llama.cpp for layers on a GPU that girih does not have.
 const GPU_LAYERS: [&str; 2] = ["-ngl", "--n-gpu-layers"];
 
-/// The option that a build with the backend `gpu` has.
-const OWN_GPU_LAYERS: &str = "gpu-layers";
+/// The options for a part of a model that a build with the backend `gpu` has.
+const OWN_GPU_PARTS: [&str; 2] = ["gpu-layers", "cpu-experts"];
 
 /// The words, with `help COMMAND` as `COMMAND --help`.
 ///
@@ -26,10 +26,10 @@ pub fn read(command: &Command) -> Result<Vec<OsString>> {
 /// The parser would take `-ngl 99` for `-n gl`.
 fn refuse_gpu_layers(words: &[OsString]) -> Result<()> {
     let options = words.iter().skip(1).map_while(|word| word.to_str().filter(|word| *word != "--"));
-    let has_gpus = backend_args::options().iter().any(|(spec, _)| spec.name == OWN_GPU_LAYERS);
+    let has_gpus = backend_args::options().iter().any(|(spec, _)| spec.name == OWN_GPU_PARTS[0]);
     for word in options {
         let name = word.split('=').next().unwrap_or_default();
-        if name.strip_prefix("--") == Some(OWN_GPU_LAYERS) {
+        if name.strip_prefix("--").is_some_and(|name| OWN_GPU_PARTS.contains(&name)) {
             if !has_gpus {
                 return Err(without_gpus(name));
             }
@@ -114,8 +114,10 @@ mod tests {
         for line in ["run -ngl 99", "run -ngl99", "run --n-gpu-layers 1"] {
             assert!(refuse_gpu_layers(&words(&format!("girih {line}"))).is_err(), "{line}");
         }
-        // A build with GPUs has this option.
-        assert_eq!(refuse_gpu_layers(&words("girih run --gpu-layers=1")).is_ok(), cfg!(feature = "gpu"));
+        // A build with GPUs has these options.
+        for line in ["girih run --gpu-layers=1", "girih run --cpu-experts"] {
+            assert_eq!(refuse_gpu_layers(&words(line)).is_ok(), cfg!(feature = "gpu"), "{line}");
+        }
         for line in ["run -n 9", "run -- -ngl", "run --no-gl"] {
             assert!(refuse_gpu_layers(&words(&format!("girih {line}"))).is_ok(), "{line}");
         }

@@ -307,6 +307,12 @@ impl Coding {
         Coding { bits: codes.bits(), zero, minimums, halves: scales.halves() }
     }
 
+    /// The number that a code stands for.
+    pub fn value(self, code: u8, scale: f32, minimum: f32) -> f32 {
+        let value = scale * (f32::from(code) - f32::from(self.zero));
+        if self.minimums { value - minimum } else { value }
+    }
+
     /// Words for each group of a column of activations: codes, starting values
     /// or sums, and a scale.
     pub const fn words(self) -> usize {

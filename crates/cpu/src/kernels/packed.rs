@@ -109,8 +109,8 @@ pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums:
 /// number in the lower half of a word, the second's in the upper.
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulKernels {
-    /// Sets `sums` to the matmul of a band with `sums.len()` columns, at most
-    /// [`NARROW`], of integers.
+    /// Adds to `sums` the matmul of a band with `sums.len()` columns, at most
+    /// [`NARROW`], of integers; as many groups as `x` has.
     pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [Sums]),
     /// Decodes some groups of a band, its lower and its upper half.
     pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),

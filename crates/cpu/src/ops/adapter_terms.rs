@@ -6,7 +6,7 @@ use crate::activations::{ActivationKind, PackedActivations};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, LINE, TILE};
 use crate::kernels::prefetch::prefetch_line;
-use crate::weights::PackedMatrix;
+use crate::packed_matrix::PackedMatrix;
 
 /// The rows of a step that chose an adapter, in runs of at most [`TILE`] rows that chose the same one.
 #[derive(Clone, Copy)]

@@ -21,9 +21,9 @@ use crate::activations::{ActivationKind, PackedActivations, PrecisionRule, padde
 use crate::adapter_node::{AdapterNode, row_parts};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::packed::{BAND, NARROW, TILE};
+use crate::packed_matrix::PackedMatrix;
 use crate::pool::Grid;
 use crate::step::CpuStep;
-use crate::weights::PackedMatrix;
 
 /// The number of bands of a result in a piece.
 const PIECE_BANDS: usize = 4;

@@ -25,9 +25,9 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, bands};
 use crate::memory::Aligned;
+use crate::packed_matrix::PackedMatrix;
 use crate::pool::{Grid, ThreadPool};
 use crate::step::CpuStep;
-use crate::weights::PackedMatrix;
 
 /// The maximum number of bands of each expert in a piece of the result.
 const DOWN_PIECE_BANDS: usize = 16;
@@ -131,8 +131,8 @@ fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
     loop {
         let value = graph.value(weights);
         if value.role == Role::Input {
-            // A step with a row of several adapters is refused.
-            return value.name == InputSpec::ADAPTERS && max > 0;
+            // A step with a row that chooses more is refused.
+            return InputSpec::most_chosen(&value.name).is_some_and(|most| most <= max);
         }
         let node = graph.nodes.iter().find(|node| node.output == weights);
         match node.map(|node| (node.op, &node.inputs)) {

@@ -27,11 +27,12 @@ use super::add::{Add, AddScaled};
 use super::executor::Executor;
 use super::gate::Gate;
 use super::product::Product;
+use super::sparse_product::SparseScratch;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, TILE, bands};
+use crate::packed_matrix::PackedMatrix;
 use crate::pool::{Grid, OutputTile, ThreadPool};
-use crate::weights::PackedMatrix;
 
 /// Bytes of activations that fit into L2 beside the sums of a band and the weights that pass through.
 const ACTIVATION_CHUNK_BYTES: usize = 1_400_000;
@@ -52,7 +53,7 @@ const MATMUL_PIECES_PER_THREAD: usize = 4;
 
 /// The length of a thread's scratch memory, in `f32` values, for `columns` columns of `width`
 /// activations: a row that is computed while it is packed, or the sums of matmuls.
-pub(super) fn local_len(columns: usize, width: usize) -> usize {
+pub(crate) fn local_len(columns: usize, width: usize) -> usize {
     if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }
 
@@ -261,14 +262,35 @@ impl MatmulPiece<'_, '_, '_> {
         for adapters in self.matmuls().filter_map(|matmul| matmul.adapters) {
             bands.clone().for_each(|band| adapters.prefetch(band));
         }
-        for (matmul, sums) in self.matmuls().zip(&mut sums) {
-            for (band, sums) in bands.clone().zip(sums) {
-                matmul.product().narrow(self.table, band, &mut sums[..columns]);
+        if self.is_sparse() {
+            self.sparse_narrow(&mut sums);
+        } else {
+            for (matmul, sums) in self.matmuls().zip(&mut sums) {
+                for (band, sums) in bands.clone().zip(sums) {
+                    matmul.product().narrow(self.table, band, &mut sums[..columns]);
+                }
             }
         }
         let [first, gated] = &mut sums;
         for ((band, first), gated) in bands.zip(first).zip(gated) {
             self.store(band, &mut first[..columns], &mut gated[..columns]);
+        }
+    }
+
+    /// Whether a matrix leaves out units.
+    fn is_sparse(&self) -> bool {
+        self.matmuls().any(|matmul| matmul.weight.is_sparse())
+    }
+
+    /// The sums of few rows, where a matrix is sparse. A function of its own, as it needs much of the stack.
+    #[inline(never)]
+    fn sparse_narrow(&self, sums: &mut [[[[f32; BAND]; NARROW]; NARROW_PIECE_BANDS]; 2]) {
+        let (columns, blocks) = (self.first.x.columns(), 0..self.first.x.blocks());
+        let mut scratch = SparseScratch::of(self.matmuls().map(|matmul| matmul.product()));
+        for (matmul, sums) in self.matmuls().zip(sums) {
+            for (band, sums) in self.bands.clone().zip(sums) {
+                scratch.add(matmul.product(), self.table, (band, blocks.clone()), &mut sums[..columns]);
+            }
         }
     }
 
@@ -279,6 +301,8 @@ impl MatmulPiece<'_, '_, '_> {
         let (blocks, bands) = (x.blocks(), self.bands.clone());
         let chunk = (ACTIVATION_CHUNK_BYTES / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
+        let sparse = || SparseScratch::of(self.matmuls().map(|matmul| matmul.product()));
+        let mut sparse = self.is_sparse().then(sparse);
         for first in (0..blocks).step_by(chunk) {
             let last = blocks.min(first + chunk);
             for (index, band) in bands.clone().enumerate() {
@@ -289,7 +313,10 @@ impl MatmulPiece<'_, '_, '_> {
                     if first == 0 {
                         sums.fill([0.0; BAND]);
                     }
-                    matmul.product().multiply(self.table, band, first..last, sums);
+                    match &mut sparse {
+                        None => matmul.product().multiply(self.table, band, first..last, sums),
+                        Some(sparse) => sparse.add(matmul.product(), self.table, (band, first..last), sums),
+                    }
                 }
                 if last == blocks {
                     let (sums, gated) = sums.split_at_mut(padded);

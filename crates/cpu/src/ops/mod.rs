@@ -36,6 +36,7 @@ pub(crate) mod select_keys;
 pub(crate) mod shift_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
+mod sparse_product;
 pub(crate) mod sparsify;
 pub(crate) mod splice;
 pub(crate) mod ssm_scan;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::activations::{ActivationKind, PackedActivations, pack_block, padded};
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
-use crate::weights::PackedMatrix;
+use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, TILE};
+use crate::packed_matrix::PackedMatrix;
 
 /// Packs `rows` rows of `width` activations in this thread.
 pub(super) fn pack_rows<'a>(
@@ -43,14 +43,19 @@ impl Product<'_> {
     /// Sets the sums, which must be zeros, of a band with all columns of activations: as many sums as there are columns
     /// with their padding.
     pub fn set(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
+        self.add(table, band, 0..self.x.blocks(), sums);
+    }
+
+    /// Adds the products of some blocks of a band, all of them if there are few rows, to the sums of all columns.
+    pub fn add(&self, table: &Table, band: usize, blocks: Range<usize>, sums: &mut [[f32; BAND]]) {
         if self.x.columns() <= NARROW {
             self.narrow(table, band, sums);
         } else {
-            self.multiply(table, band, 0..self.x.blocks(), sums);
+            self.multiply(table, band, blocks, sums);
         }
     }
 
-    /// Sets the sums, which must be zeros, of a band with few rows.
+    /// Adds the products of a band with few rows.
     pub fn narrow(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
         let (weights, x) = (self.weight.band(band), self.x);
         match x.kind {
@@ -72,7 +77,7 @@ impl Product<'_> {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
                 for block in blocks {
-                    let groups = DEPTH.min(self.weight.groups() - block * DEPTH);
+                    let groups = DEPTH.min(self.weight.columns.div_ceil(GROUP) - block * DEPTH);
                     (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);
@@ -95,7 +100,9 @@ impl Product<'_> {
             ActivationKind::Floats | ActivationKind::Bf16 => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
                 for block in blocks {
-                    let decoded = self.weight.decoded(table, band, block * FLOAT_DEPTH, &mut lines);
+                    let first = block * FLOAT_DEPTH;
+                    let columns = first..self.weight.columns.min(first + FLOAT_DEPTH);
+                    let decoded = self.weight.decoded(table, band, columns, &mut lines);
                     self.multiply_floats(table, decoded, 0, block, sums);
                 }
             }

@@ -24,6 +24,22 @@ impl Source {
         Source(weights.map(|(_, w)| (w.name.clone(), stored_values(w.dtype, &w.shape, random))).collect())
     }
 
+    /// Sets about half of the units of 32 rows and `columns` columns of each matrix to zeros.
+    pub fn zero_units(&mut self, graph: &Graph, columns: usize, random: &mut Random) {
+        for (_, weight) in graph.weights().filter(|(_, weight)| weight.shape.extents().len() > 1) {
+            let each = weight.dtype.tile().1;
+            let row_bytes = weight.shape.columns() / each * weight.dtype.block_bytes();
+            let unit_bytes = (columns / each).max(1) * weight.dtype.block_bytes();
+            let bytes = self.0.get_mut(&weight.name).expect("the source has all weights");
+            for band in bytes.chunks_mut(32 * row_bytes) {
+                for unit in (0..row_bytes).step_by(unit_bytes).filter(|_| random.below(2) == 0) {
+                    let rows = band.chunks_exact_mut(row_bytes);
+                    rows.for_each(|row| row[unit..row_bytes.min(unit + unit_bytes)].fill(0));
+                }
+            }
+        }
+    }
+
     /// The numbers of a weight.
     pub fn numbers(&self, name: &str, dtype: DType, rows: usize, columns: usize) -> Vec<f32> {
         let view = girih_tensor::View::new(dtype, rows, columns, &self.0[name]).unwrap();

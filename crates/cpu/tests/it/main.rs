@@ -35,3 +35,5 @@ mod speed;
 mod state;
 mod tasks;
 mod two_layers;
+mod zero_block_speed;
+mod zero_blocks;

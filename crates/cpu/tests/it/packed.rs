@@ -133,7 +133,7 @@ fn matmuls_with_few_columns_are_equal_in_all_tables() {
     let all: Vec<usize> = (1..=NARROW).collect();
     each_case(&all, |band, x, _, columns, what| {
         let run = |table: &Table| {
-            let mut sums = vec![[f32::NAN; BAND]; columns];
+            let mut sums = vec![[0.0; BAND]; columns];
             (table.matmul.narrow)(band, x, &mut sums);
             bits(&sums)
         };
@@ -216,7 +216,7 @@ fn integer_matmuls_keep_their_bound() {
         let firsts = (0..groups).step_by(DEPTH);
         let panels: Vec<Panel> =
             firsts.flat_map(|first| decoded(&portable(), band, first, DEPTH.min(groups - first))).collect();
-        let mut sums = [[f32::NAN; BAND]];
+        let mut sums = [[0.0; BAND]];
         (portable().matmul.narrow)(band, x, &mut sums);
         for (row, got) in sums[0].iter().enumerate() {
             let (expected, size) = exact(coding, &panels, x, row);
@@ -358,7 +358,7 @@ fn power_of_two_scales_are_exact() {
         let coding = band.layout.coding().expect("an integer layout");
         let x = activations(coding, 2, 1, Fill::Random, &mut random);
         let run = |table: &Table| {
-            let mut sums = vec![[f32::NAN; BAND]];
+            let mut sums = vec![[0.0; BAND]];
             (table.matmul.narrow)(band, &x, &mut sums);
             bits(&sums)
         };

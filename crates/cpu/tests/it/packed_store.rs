@@ -287,7 +287,35 @@ fn weights_of_another_source_or_shape_are_refused() {
     let source = Source::random(&wider, &mut Random(9));
     let want = logits(&wider, &source, None, 2);
     assert_eq!(logits(&wider, &Named::new(&source, 1), Some(&shelf), 2), want);
-    assert!(shelf.notes()[0].contains("bytes instead of"));
+    assert!(shelf.notes()[0].contains("another model"));
+}
+
+/// What is left out of memory is left out of the file, too.
+#[test]
+fn sparse_weights_are_kept_without_their_zeros() {
+    for dtype in [DType::Q4_0, DType::BF16] {
+        let graph = model(Model { width: 256, weights: dtype, ..Model::default() });
+        let mut source = Source::random(&graph, &mut Random(9));
+        let shelf = Shelf::default();
+        logits(&graph, &Named::new(&source, 1), Some(&shelf), 2);
+        let whole = shelf.file().len();
+        source.zero_units(&graph, 32, &mut Random(10));
+        let (named, shelf) = (Named::new(&source, 2), Shelf::default());
+        let want = logits(&graph, &named, Some(&shelf), 2);
+        let (file, all) = (shelf.file(), named.read());
+        assert!(file.len() * 10 < whole * 7, "{dtype}: {} of {whole} bytes", file.len());
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype} from the store");
+        shelf.lock().has_files = true;
+        let options = CpuOptions { threads: 2, residence: Residence::File, ..CpuOptions::default() };
+        let mapped = Cpu::new(options).unwrap().with_store(Box::new(shelf.clone()));
+        assert_eq!(logits_of(mapped, &graph, &named), want, "{dtype} in the file");
+        let read = named.read();
+        assert!(read < all / 5, "{dtype}: {read} of {all} bytes were read again");
+        assert_eq!(shelf.notes(), [""; 0]);
+        shelf.replace(file[..file.len() - 1].to_vec());
+        assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}");
+        assert!(shelf.notes()[0].contains("bytes instead of"));
+    }
 }
 
 #[test]

@@ -81,9 +81,10 @@ fn narrow(table: &Table, layout: Layout, columns: usize, operands: &mut Operands
 /// Checks `narrow` on a whole band.
 pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, memory: Memory, tally: &mut Tally) {
     let (bytes, words) = (memory.place(&band.bytes), memory.place(&x.words));
-    let mut sums = memory.place(&vec![[f32::NAN; BAND]; x.columns]);
+    let start = random_sums(x.columns, &mut Random(x.columns as u64));
+    let mut sums = memory.place(&start);
     (table.matmul.narrow)(Band { bytes: &bytes, ..band.band() }, &words, &mut sums);
-    record_sums(band, 0, x, &sums, |_, _| 0.0, tally);
+    record_sums(band, 0, x, &sums, |column, row| start[column][row], tally);
 }
 
 fn record_sums(

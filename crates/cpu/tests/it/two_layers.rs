@@ -31,7 +31,13 @@ const WINDOW: u32 = 20;
 /// The model's graph, large enough for any test.
 pub fn model(model: Model) -> Graph {
     let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, output: OutputKind::Logits };
-    let mut layers = Layers { builder: Builder::new(key), model };
+    let mut layers = Layers {
+        builder: Builder::new(key),
+        model,
+        heads: HEADS,
+        kv_heads: KV_HEADS,
+        inner: 2 * model.width,
+    };
     let tokens = layers.builder.input("tokens", &[], DType::I32);
     let table = layers.weight("embed.weight", VOCABULARY, model.width);
     let mut x = layers.builder.shaped("embed", Op::Embed, &[tokens, table], &[model.width]);
@@ -46,9 +52,14 @@ pub fn model(model: Model) -> Graph {
     graph
 }
 
-struct Layers {
-    builder: Builder,
-    model: Model,
+/// The parts of models.
+pub struct Layers {
+    pub builder: Builder,
+    pub model: Model,
+    pub heads: usize,
+    pub kv_heads: usize,
+    /// The width of the feed-forward block.
+    pub inner: usize,
 }
 
 impl Layers {
@@ -67,13 +78,13 @@ impl Layers {
     }
 
     fn heads(&mut self, name: &str, x: ValueId, heads: usize) -> ValueId {
-        let width = self.model.width;
-        let flat = self.linear(name, x, width, heads * width / HEADS);
-        self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, width / HEADS])
+        let (width, size) = (self.model.width, self.model.width / self.heads);
+        let flat = self.linear(name, x, width, heads * size);
+        self.builder.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size])
     }
 
     fn rotated(&mut self, name: &str, x: ValueId) -> ValueId {
-        let half = self.model.width / HEADS / 2;
+        let half = self.model.width / self.heads / 2;
         let frequencies = self.builder.weight("frequencies", Shape::vector(half), DType::F32);
         let op = Op::Rope {
             pairing: self.model.pairing,
@@ -82,18 +93,19 @@ impl Layers {
         self.builder.same(&format!("{name}.rotated"), op, &[x, frequencies])
     }
 
-    fn layer(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
-        let (width, softcap) = (self.model.width, self.model.softcap);
+    /// Adds a layer.
+    pub fn layer(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
+        let (width, inner, softcap) = (self.model.width, self.inner, self.model.softcap);
         let normed = self.norm(&format!("{name}.before_mixer"), x, width);
-        let q = self.heads(&format!("{name}.q"), normed, HEADS);
+        let q = self.heads(&format!("{name}.q"), normed, self.heads);
         let q = self.rotated(&format!("{name}.q"), q);
-        let k = self.heads(&format!("{name}.k"), normed, KV_HEADS);
+        let k = self.heads(&format!("{name}.k"), normed, self.kv_heads);
         let k = self.rotated(&format!("{name}.k"), k);
-        let v = self.heads(&format!("{name}.v"), normed, KV_HEADS);
+        let v = self.heads(&format!("{name}.v"), normed, self.kv_heads);
         let group = self.builder.group(span);
-        let inner = [KV_HEADS, width / HEADS];
-        let keys = self.builder.state(&format!("{name}.keys"), &inner, self.model.state, group);
-        let values = self.builder.state(&format!("{name}.values"), &inner, self.model.state, group);
+        let head = [self.kv_heads, width / self.heads];
+        let keys = self.builder.state(&format!("{name}.keys"), &head, self.model.state, group);
+        let values = self.builder.state(&format!("{name}.values"), &head, self.model.state, group);
         self.builder.write(k, keys);
         self.builder.write(v, values);
         let op = Op::Attend { scale: 0.4, span, softcap };
@@ -102,10 +114,10 @@ impl Layers {
         let mixed = self.linear(&format!("{name}.o"), mixed, width, width);
         let x = self.builder.same(&format!("{name}.mixed"), Op::Add, &[x, mixed]);
         let normed = self.norm(&format!("{name}.before_ffn"), x, width);
-        let gate = self.linear(&format!("{name}.gate"), normed, width, 2 * width);
-        let up = self.linear(&format!("{name}.up"), normed, width, 2 * width);
+        let gate = self.linear(&format!("{name}.gate"), normed, width, inner);
+        let up = self.linear(&format!("{name}.up"), normed, width, inner);
         let gated = self.builder.same(&format!("{name}.gated"), Op::gate(Act::Silu), &[gate, up]);
-        let down = self.linear(&format!("{name}.down"), gated, 2 * width, width);
+        let down = self.linear(&format!("{name}.down"), gated, inner, width);
         self.builder.same(&format!("{name}.out"), Op::Add, &[x, down])
     }
 }

@@ -256,9 +256,10 @@ struct LaunchData {
 /// Launches and copies in the order of the stream, which begin at once.
 pub(crate) struct CudaCommands {
     context: Arc<Context>,
-    /// An event before each node whose time is read, and one at the end.
-    events: Vec<CudaEvent>,
 }
+
+/// An event before each node whose time is read, and one at the end.
+pub(crate) struct CudaTimes(Vec<CudaEvent>);
 
 /// A place in the order of the stream.
 struct CudaEvent {
@@ -353,8 +354,14 @@ impl CudaDriver {
         self.context.note(unsafe { (api.copy_to_device)(to, bytes.as_ptr().cast(), bytes.len(), *stream) });
     }
 
-    /// Begins a list of commands, with the times of this number of nodes.
-    pub fn commands(&self, timed: u32) -> CudaCommands {
+    /// Begins a list of commands.
+    pub fn commands(&self) -> CudaCommands {
+        self.context.enter();
+        CudaCommands { context: Arc::clone(&self.context) }
+    }
+
+    /// Room for the times of this number of nodes.
+    pub fn times(&self, count: u32) -> CudaTimes {
         self.context.enter();
         let context = &self.context;
         let event = |_| {
@@ -363,8 +370,7 @@ impl CudaDriver {
             context.note(unsafe { (context.api.event_create)(&raw mut event, 0) });
             CudaEvent { context: Arc::clone(context), event }
         };
-        let count = if timed > 0 { timed + 1 } else { 0 };
-        CudaCommands { context: Arc::clone(context), events: (0..count).map(event).collect() }
+        CudaTimes((0..=count).map(event).collect())
     }
 
     /// Waits for all commands.
@@ -422,13 +428,9 @@ impl CudaDriver {
     ///
     /// # Errors
     /// When the device fails or hangs.
-    pub fn wait_and_time(
-        &self,
-        commands: &CudaCommands,
-        timed: u32,
-        patience: Duration,
-    ) -> Result<Vec<Duration>> {
-        commands.mark(timed as usize);
+    pub fn wait_and_time(&self, times: &CudaTimes, patience: Duration) -> Result<Vec<Duration>> {
+        let CudaTimes(events) = times;
+        self.commands().mark(events.last());
         self.wait(patience)?;
         let api = self.context.api;
         let between = |pair: &[CudaEvent]| {
@@ -438,7 +440,7 @@ impl CudaDriver {
             failure(api, status, "read a time")?;
             Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
         };
-        commands.events.windows(2).map(between).collect()
+        events.windows(2).map(between).collect()
     }
 
     /// The kernel; its module is compiled when the first of its kernels is.
@@ -495,9 +497,9 @@ impl CudaDriver {
 }
 
 impl CudaCommands {
-    /// Records the event of this number.
-    fn mark(&self, index: usize) {
-        if let Some(CudaEvent { event, .. }) = self.events.get(index) {
+    /// Records an event.
+    fn mark(&self, event: Option<&CudaEvent>) {
+        if let Some(CudaEvent { event, .. }) = event {
             let Context { api, stream, .. } = &*self.context;
             // SAFETY: both handles live.
             self.context.note(unsafe { (api.event_record)(*event, *stream) });
@@ -505,8 +507,8 @@ impl CudaCommands {
     }
 
     /// Begins the node of this number, whose time is read if there is room for it.
-    pub fn begin_node(&self, node: u32) {
-        self.mark(node as usize);
+    pub fn begin_node(&self, times: &CudaTimes, node: u32) {
+        self.mark(times.0.get(node as usize));
     }
 
     /// Launches a kernel with its immediate data and its blocks.

@@ -3,9 +3,11 @@
 mod carried;
 mod conformance;
 mod emulated;
+mod fixtures;
 mod formats;
 mod fusion;
 mod integers;
+mod left_experts;
 mod opened;
 mod picks;
 mod range_faults;

@@ -10,7 +10,7 @@ use girih_tensor::Error;
 
 pub use self::values::Values;
 pub use self::weights::{InterpreterWeights, WeightRows};
-use crate::backend::{Backend, Refusal, Step, WeightSource, step_count};
+use crate::backend::{Backend, Refusal, Step, Watch, WeightSource, step_count};
 use crate::description::{BackendDevice, BackendInfo, DriverFiles};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::{MemoryPlan, PoolBytes};
@@ -102,14 +102,8 @@ impl Backend for Interpreter {
         let Step { inputs, sequences, watch } = step;
         let mut values = Values::new(graph, sequences);
         graph.inputs().zip(inputs).for_each(|((id, _), input)| values.bring(id, *input));
-        for (index, node) in graph.nodes.iter().enumerate() {
-            values.run(index, weights, state)?;
-            let name = &graph.value(node.output).name;
-            if watch.wants(name)
-                && let Some(computed) = values.get(node.output)
-            {
-                watch.value(name, &values.shape(node.output), computed);
-            }
+        for index in 0..graph.nodes.len() {
+            run_watched(graph, index, &mut values, weights, state, watch)?;
         }
         let result = graph.output().expect("programs are compiled from graphs without faults");
         let computed = values.take(result).expect("a node computes the output");
@@ -117,4 +111,41 @@ impl Backend for Interpreter {
         output.begin(count)?.copy_from_slice(&computed);
         Ok(())
     }
+
+    fn run_node(
+        &self,
+        graph: &Graph,
+        weights: &InterpreterWeights,
+        state: &mut PositionMajor,
+        _: &mut HostRows,
+        step: Step<'_>,
+        node: &str,
+    ) -> Result<(), Error> {
+        let Step { inputs, sequences, watch } = step;
+        let mut values = Values::new(graph, sequences);
+        graph.inputs().zip(inputs).for_each(|((id, _), input)| values.bring(id, *input));
+        let index = graph.nodes.iter().position(|of| graph.value(of.output).name == node);
+        let absent = || Error::new(format!("the program has no node '{node}'; this is a bug in girih"));
+        run_watched(graph, index.ok_or_else(absent)?, &mut values, weights, state, watch)
+    }
+}
+
+/// Computes a node, and hands its result to the watch.
+fn run_watched(
+    graph: &Graph,
+    index: usize,
+    values: &mut Values<'_>,
+    weights: &InterpreterWeights,
+    state: &mut PositionMajor,
+    watch: &mut dyn Watch,
+) -> Result<(), Error> {
+    values.run(index, weights, state)?;
+    let output = graph.nodes[index].output;
+    let name = &graph.value(output).name;
+    if watch.wants(name)
+        && let Some(computed) = values.get(output)
+    {
+        watch.value(name, &values.shape(output), computed);
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ mod operators;
 mod picks;
 mod plan;
 mod random;
+mod routed_experts;
 mod runner;
 mod session;
 mod short_conv;

@@ -5,6 +5,7 @@ use girih_tensor::{DType, Error, Result};
 
 use super::lowering::{DIVIDE, GraphLowering, MaskRule, MaskedKeys, ParameterSource};
 use crate::ir::{Port, Precision, layer};
+use crate::kv_form::KvForm;
 
 /// The constants of attention.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,11 @@ impl GraphLowering<'_> {
             None => heads,
             Some(mantissa) => self.rounded(heads, &mantissa),
         };
-        self.written.insert(state, rounded);
+        let held = match self.form {
+            KvForm::Windows => rounded,
+            KvForm::Hidden => self.hide(heads, rounded, state),
+        };
+        self.written.insert(state, held);
         Ok(())
     }
 
@@ -57,13 +62,7 @@ impl GraphLowering<'_> {
         let power = self.binary("Subtract", sum, large);
         let [power, magnitude] = [power, x].map(|x| self.layer(layer("Abs", 1), "", &[x]));
         let half = self.scaled(power, 0.5);
-        let is_above = self.model.layer(
-            layer("Greater", 1),
-            "auto_broadcast=\"numpy\"",
-            &[power, magnitude],
-            Precision::Boolean,
-        );
-        let power = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[is_above, half, power]);
+        let power = self.chosen([power, magnitude], [half, power]);
         let least = self.model.float(mantissa.least);
         let power = self.binary("Maximum", power, least);
         let carry = self.scaled(power, mantissa.carry);
@@ -72,7 +71,7 @@ impl GraphLowering<'_> {
     }
 
     /// Keys or values, `[n, heads, positions, size]`: those of earlier steps, if they are state, then those of the step.
-    fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
+    pub(super) fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
         if !matches!(self.graph.value(id).role, Role::State(_)) {
             return Ok(vec![self.heads(id)?]);
         }
@@ -80,15 +79,18 @@ impl GraphLowering<'_> {
             let name = &self.graph.value(id).name;
             Error::new(format!("'{name}' is read before the step's rows are written; this is a bug in girih"))
         })?;
+        if self.form == KvForm::Hidden {
+            return Ok(vec![new]);
+        }
         let inner = self.inner(id);
         let shape = [None, Some(inner[0]), None, Some(inner[1])];
         Ok(vec![self.parameter(ParameterSource::Window(id), Precision::F32, &shape), new])
     }
 
     /// The mask of positions, `[n, 1, r, positions]`, once for each of `times` heads that share keys.
-    fn mask(&mut self, rule: MaskRule, times: usize) -> Port {
+    fn mask(&mut self, source: ParameterSource, times: usize) -> Port {
         let shape = [None, Some(1), None, None];
-        let mask = self.parameter(ParameterSource::Mask(rule), Precision::F32, &shape);
+        let mask = self.parameter(source, Precision::F32, &shape);
         if times == 1 {
             return mask;
         }
@@ -96,14 +98,17 @@ impl GraphLowering<'_> {
     }
 
     /// The masks of keys of earlier steps, if there are any, and of those of the step, unless all are seen.
-    fn masks(&mut self, keys: ValueId, span: Span, times: usize) -> Vec<Option<Port>> {
+    pub(super) fn masks(&mut self, keys: ValueId, span: Span, times: usize) -> Vec<Option<Port>> {
         let own = MaskRule { of: MaskedKeys::Step, span };
         match self.graph.value(keys).role {
+            Role::State(_) if self.form == KvForm::Hidden => {
+                vec![Some(self.mask(ParameterSource::SlotMask(span), times))]
+            }
             Role::State(group) => [MaskRule { of: MaskedKeys::Window(group), span }, own]
-                .map(|rule| Some(self.mask(rule, times)))
+                .map(|rule| Some(self.mask(ParameterSource::Mask(rule), times)))
                 .to_vec(),
             Role::Input | Role::Weight | Role::Scratch | Role::Output => {
-                vec![(span != Span::All).then(|| self.mask(own, times))]
+                vec![(span != Span::All).then(|| self.mask(ParameterSource::Mask(own), times))]
             }
         }
     }
@@ -116,6 +121,10 @@ impl GraphLowering<'_> {
     ) -> Result<()> {
         let (heads, groups) = (self.inner(q)[0], self.inner(keys)[0]);
         let shared = heads / groups;
+        let is_fused = rule.softcap.is_none() && rule.sinks.is_none();
+        if is_fused && self.form == KvForm::Hidden && matches!(self.graph.value(keys).role, Role::State(_)) {
+            return self.attend_hidden(rule, [q, keys, values], y);
+        }
         let masks = self.masks(keys, rule.span, shared);
         let (keys, values) = (self.seen(keys)?, self.seen(values)?);
         let mut rows = self.heads(q)?;
@@ -138,7 +147,7 @@ impl GraphLowering<'_> {
         Ok(())
     }
 
-    fn fused(&mut self, [rows, keys, values]: [Port; 3], mask: Option<Port>, scale: f32) -> Port {
+    pub(super) fn fused(&mut self, [rows, keys, values]: [Port; 3], mask: Option<Port>, scale: f32) -> Port {
         let (zero, scale) = (self.model.float(0.0), self.model.float(scale));
         let inputs = [rows, keys, values, mask.unwrap_or(zero), scale];
         self.layer(layer("ScaledDotProductAttention", 13), "causal=\"false\"", &inputs)

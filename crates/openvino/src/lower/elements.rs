@@ -1,7 +1,7 @@
 //! Ops of single numbers.
 
 use girih_graph::{Act, GateLimit, Temperature, ValueId};
-use girih_tensor::{Error, Result};
+use girih_tensor::Result;
 
 use super::lowering::{DIVIDE, GraphLowering, ParameterSource};
 use crate::ir::{Port, Precision, layer};
@@ -55,7 +55,7 @@ impl GraphLowering<'_> {
 
     pub(super) fn activate(&mut self, act: Act, x: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
-        let port = self.activated(act, x)?;
+        let port = self.activated(act, x);
         self.set_rows(y, port);
         Ok(())
     }
@@ -70,13 +70,13 @@ impl GraphLowering<'_> {
     ) -> Result<()> {
         let (gate, mut up) = (self.rows(gate)?, self.rows(up)?);
         let gate = match limit {
-            None => self.activated(act, gate)?,
+            None => self.activated(act, gate),
             Some(GateLimit::Gate(bound)) => {
                 let gate = self.at_most(gate, bound);
-                self.activated(act, gate)?
+                self.activated(act, gate)
             }
             Some(GateLimit::Activated(bound)) => {
-                let gate = self.activated(act, gate)?;
+                let gate = self.activated(act, gate);
                 self.at_most(gate, bound)
             }
         };
@@ -131,14 +131,7 @@ impl GraphLowering<'_> {
         let four = self.model.float(4.0);
         let [above, below] = ["Add", "Subtract"].map(|name| self.binary(name, t, four));
         let u = self.layer(layer("Divide", 1), DIVIDE, &[below, above]);
-        let mut sum = self.scaled(u, TAIL[9]);
-        for (index, coefficient) in TAIL[..9].iter().enumerate().rev() {
-            let constant = self.model.float(*coefficient);
-            sum = self.binary("Add", sum, constant);
-            if index > 0 {
-                sum = self.binary("Multiply", sum, u);
-            }
-        }
+        let sum = self.polynomial(u, &TAIL);
         let square = self.binary("Multiply", t, t);
         let exponent = self.scaled(square, -0.5);
         let power = self.layer(layer("Exp", 1), "", &[exponent]);
@@ -149,8 +142,8 @@ impl GraphLowering<'_> {
         self.binary("Subtract", positive, lacking)
     }
 
-    pub(super) fn activated(&mut self, act: Act, x: Port) -> Result<Port> {
-        Ok(match act {
+    pub(super) fn activated(&mut self, act: Act, x: Port) -> Port {
+        match act {
             Act::Silu => self.layer(layer("Swish", 4), "", &[x]),
             Act::GeluTanh => self.layer(layer("Gelu", 7), "approximation_mode=\"TANH\"", &[x]),
             Act::Gelu => self.gelu(x),
@@ -159,14 +152,14 @@ impl GraphLowering<'_> {
                 self.layer(layer("Swish", 4), "", &[x, factor])
             }
             Act::Sigmoid => self.layer(layer("Sigmoid", 1), "", &[x]),
-            Act::Softplus => return Err(Error::new("softplus was not refused; this is a bug in girih")),
+            Act::Softplus => self.softplus(x),
             Act::Relu => self.layer(layer("ReLU", 1), "", &[x]),
             Act::Relu2 => {
                 let x = self.layer(layer("ReLU", 1), "", &[x]);
                 self.binary("Multiply", x, x)
             }
             Act::Identity => x,
-        })
+        }
     }
 
     /// Numbers times a constant.
@@ -187,7 +180,7 @@ impl GraphLowering<'_> {
         self.layer(layer("Clamp", 1), &format!("min=\"{low:?}\" max=\"{high:?}\""), &[x])
     }
 
-    fn at_most(&mut self, x: Port, bound: f32) -> Port {
+    pub(super) fn at_most(&mut self, x: Port, bound: f32) -> Port {
         let bound = self.model.float(bound);
         self.binary("Minimum", x, bound)
     }

@@ -17,7 +17,7 @@ impl GraphLowering<'_> {
     pub(super) fn gate_heads(&mut self, act: Act, gate: ValueId, x: ValueId, y: ValueId) -> Result<()> {
         let heads = self.inner(gate)[0] as i64;
         let (gate, x) = (self.rows(gate)?, self.rows(x)?);
-        let gate = self.activated(act, gate)?;
+        let gate = self.activated(act, gate);
         let gate = self.shaped(gate, &[0, 0, heads, 1]);
         let port = self.binary("Multiply", gate, x);
         self.set_rows(y, port);

@@ -6,6 +6,7 @@ use girih_graph::{Extent, Graph, GroupId, Pairing, Role, Span, Temperature, Valu
 use girih_tensor::{DType, Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
+use crate::kv_form::KvForm;
 use crate::weights::PlaneLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
@@ -29,10 +30,14 @@ pub(crate) enum ParameterSource {
     Sines(usize),
     /// 0 where a row attends, else −∞.
     Mask(MaskRule),
+    /// 0 where a row attends to a slot of a request, else −∞.
+    SlotMask(Span),
     /// What each sequence carries.
     Carried(ValueId),
     /// Keys or values of earlier steps.
     Window(ValueId),
+    /// The sequence of variables that each lane goes on with: a single 0.
+    Beams,
     /// The indexes of output rows.
     Taken,
     /// A factor of each row, for rows with this number of inner extents.
@@ -57,6 +62,8 @@ pub(crate) enum ResultMeaning {
     Carried(ValueId),
     /// The new rows of a state value, heads first.
     Written(ValueId),
+    /// The largest magnitude of each new row of a state value, which a variable holds.
+    Largest(ValueId),
 }
 
 /// A result of the model.
@@ -115,10 +122,13 @@ pub(super) struct Forms {
 pub(super) struct GraphLowering<'a> {
     pub(super) graph: &'a Graph,
     pub(super) layout: &'a PlaneLayout,
+    pub(super) form: KvForm,
     pub(super) model: ModelWriter<'a>,
     pub(super) values: Vec<Forms>,
-    /// The new rows of state values, `[n, heads, r, size]`.
+    /// The new rows of state values, `[n, heads, r, size]`; in variables, those of earlier steps are before them.
     pub(super) written: HashMap<ValueId, Port>,
+    /// The largest magnitude of each new row of state values in variables.
+    pub(super) largest: Vec<(ValueId, Port)>,
     pub(super) parameters: Vec<(ModelParameter, Port)>,
     pub(super) results: Vec<ModelResult>,
     pub(super) result_names: HashMap<Port, String>,
@@ -130,14 +140,17 @@ impl<'a> GraphLowering<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         layout: &'a PlaneLayout,
+        form: KvForm,
         constants: &'a mut Constants,
     ) -> GraphLowering<'a> {
         GraphLowering {
             graph,
             layout,
+            form,
             model: ModelWriter::new(constants),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
+            largest: Vec::new(),
             parameters: Vec::new(),
             results: Vec::new(),
             result_names: HashMap::new(),
@@ -160,8 +173,17 @@ impl GraphLowering<'_> {
         self.result(ResultMeaning::Output, output)?;
         let mut written: Vec<(ValueId, Port)> = self.written.iter().map(|(id, port)| (*id, *port)).collect();
         written.sort_unstable_by_key(|(id, _)| *id);
-        for (id, port) in written {
-            self.named_result(ResultMeaning::Written(id), port);
+        match self.form {
+            KvForm::Windows => {
+                for (id, port) in written {
+                    self.named_result(ResultMeaning::Written(id), port);
+                }
+            }
+            KvForm::Hidden => {
+                for (id, port) in std::mem::take(&mut self.largest) {
+                    self.named_result(ResultMeaning::Largest(id), port);
+                }
+            }
         }
         let made = |id: &ValueId| {
             self.values[id.0 as usize].rows.is_some() || self.values[id.0 as usize].heads.is_some()

@@ -2,12 +2,14 @@
 //!
 //! The model computes `n` sequences with `r` rows each, so rows `[R, …]` become `[n, r, …]`, output rows `[1, o, …]` and pooled
 //! rows `[n, 1, …]`. What depends on positions comes from the host: rotations, masks, the indexes of output rows, and
-//! windows of keys and values. New keys and values are results, which the host stores.
+//! windows of keys and values. New keys and values are results, which the host stores; or variables of the model hold them.
 
 mod attend;
 mod convolve;
+mod curves;
 mod elements;
 mod heads;
+mod hidden;
 mod lowering;
 mod matmul;
 mod norms;
@@ -16,7 +18,7 @@ mod rows;
 
 use std::collections::HashSet;
 
-use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId};
+use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
@@ -25,6 +27,7 @@ pub(crate) use self::lowering::{
     HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
 };
 use crate::ir::Constants;
+use crate::kv_form::KvForm;
 use crate::weights::PlaneLayout;
 
 /// Translates a graph without faults whose nodes the backend does not refuse. Values of `watched` become results.
@@ -34,10 +37,11 @@ use crate::weights::PlaneLayout;
 pub(crate) fn lower(
     graph: &Graph,
     layout: &PlaneLayout,
+    form: KvForm,
     constants: &mut Constants,
     watched: &HashSet<ValueId>,
 ) -> Result<LoweredModel> {
-    let mut lowering = GraphLowering::new(graph, layout, constants);
+    let mut lowering = GraphLowering::new(graph, layout, form, constants);
     for node in &graph.nodes {
         lowering.node(node)?;
     }
@@ -84,14 +88,16 @@ impl GraphLowering<'_> {
             AppliedOp::Clamp { low, high, x } => self.clamp(low, high, x, y),
             AppliedOp::Gather { x } => self.gather(x, y),
             AppliedOp::Pool { how, x } => self.pool(how, x, y),
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
+            }
             AppliedOp::Splice { x, given } => self.splice(x, given, y),
             AppliedOp::Route { .. }
             | AppliedOp::Experts { .. }
             | AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. }
-            | AppliedOp::Xielu { .. } => {
+            | AppliedOp::DeltaRule { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }

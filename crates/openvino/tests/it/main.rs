@@ -2,5 +2,6 @@
 
 mod conformance;
 mod formats;
+mod hidden;
 mod opened;
 mod refusals;

@@ -15,7 +15,6 @@ pub(crate) const MATMUL: MatmulKernels =
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
     let coding = band.layout.coding().expect("integers are multiplied in layouts that hold some");
-    sums.fill([0.0; BAND]);
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
     let words = coding.words() * sums.len();
     for (index, x) in x.chunks(DEPTH * words).enumerate() {

@@ -158,7 +158,15 @@ impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_,
         // The halves of a group: not a constant, so that the second does not begin before the sums
         // of the first have left their registers.
         let parts = black_box(2);
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let mut all = [[[isa.splat(0.0); 2]; 2]; C];
+        for c in 0..C {
+            let vectors = I::split(&sums[c]);
+            (all[c][0][0], all[c][0][1]) = (isa.load(&vectors[0]), isa.load(&vectors[I::PIECES]));
+            if I::PIECES == 2 {
+                (all[c][1][0], all[c][1][1]) = (isa.load(&vectors[1]), isa.load(&vectors[3]));
+            }
+        }
         for unit in units::<P>(band.bytes) {
             let (codes, tail) = unit.split_at(each * lines);
             for (group, codes) in codes.chunks_exact(lines).enumerate() {
@@ -174,7 +182,6 @@ impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_,
                 }
             }
         }
-        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         for c in 0..C {
             let vectors = I::split_mut(&mut sums[c]);
             isa.store(all[c][0][0], &mut vectors[0]);

@@ -1,16 +1,21 @@
-//! The option `gpu-layers`: a model whose last layers run on a GPU, and whose first layers run on the CPU.
+//! The options of the backend `gpu` that leave a part of a model to the CPU: its first layers (`gpu-layers`), or its routed
+//! experts (`cpu-experts`).
 
 use std::sync::Arc;
 
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
+use girih_graph::host_experts::HostExpertsBackend;
 use girih_graph::staged::StagedBackend;
 use girih_graph::stages::{GraphStages, layer_count};
 use girih_graph::{Error, ErrorKind, Graph, Result};
 
 use crate::backends::backend;
 
-/// The option of the backend `gpu`.
-const OPTION: &str = "gpu-layers";
+/// The option for layers.
+const LAYERS: &str = "gpu-layers";
+
+/// The option for experts.
+const EXPERTS: &str = "cpu-experts";
 
 /// The value that asks for as many layers as the device has room for.
 const AUTO: &str = "auto";
@@ -18,25 +23,56 @@ const AUTO: &str = "auto";
 /// Opens the backend that a choice means for a model with this graph and these blocks of state.
 ///
 /// # Errors
-/// When a backend cannot be opened, or no layer fits into the device's memory.
+/// When a backend cannot be opened, no layer fits into the device's memory, or options contradict each other.
 pub(crate) fn open(
     choice: &BackendChoice,
     services: &Arc<dyn Services>,
     graph: &Graph,
     blocks: &[u32],
 ) -> Result<Box<dyn AnyBackend>> {
+    let settings = choice.settings();
+    match (settings.get(LAYERS), settings.is_on(EXPERTS)) {
+        (None, false) => choice.open(services),
+        (None, true) => {
+            let host = cpu(choice, services)?;
+            Ok(Box::new(HostExpertsBackend::new(choice.open(services)?, host)?))
+        }
+        (Some(asked), false) => with_layers(asked, choice, services, graph, blocks),
+        (Some(_), true) => Err(Error::with_kind(
+            ErrorKind::Refused,
+            "gpu-layers and cpu-experts cannot be used together: remove one of them",
+        )),
+    }
+}
+
+/// The choice without `cpu-experts`: what drafts runs on the GPU whole.
+pub(crate) fn whole_experts(choice: BackendChoice) -> BackendChoice {
+    choice.without(EXPERTS)
+}
+
+/// The CPU beside the chosen backend.
+fn cpu(choice: &BackendChoice, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+    let settings = choice.settings();
+    let cpu = backend("cpu")?.with_threads(settings.threads).with_default_rounding(settings.default_rounding);
+    cpu.open(services)
+}
+
+/// The backend with the number of layers that is asked for.
+fn with_layers(
+    asked: &str,
+    choice: &BackendChoice,
+    services: &Arc<dyn Services>,
+    graph: &Graph,
+    blocks: &[u32],
+) -> Result<Box<dyn AnyBackend>> {
     let last = choice.open(services)?;
-    let Some(asked) = choice.settings().get(OPTION) else { return Ok(last) };
     let layers = layer_count(graph);
     let kept = match asked {
         AUTO => most_layers(&*last, graph, blocks)?,
         number => number.parse().expect("the option takes 'auto' or a number"),
     };
     let Some(cut) = layers.checked_sub(kept).filter(|cut| *cut > 0) else { return Ok(last) };
-    let settings = choice.settings();
-    let first =
-        backend("cpu")?.with_threads(settings.threads).with_default_rounding(settings.default_rounding);
-    let staged = StagedBackend::new(first.open(services)?, last, cut);
+    let staged = StagedBackend::new(cpu(choice, services)?, last, cut);
     if asked == AUTO {
         services.note(&format!("{kept} of {layers} layers run on the GPU, and the first {cut} on the CPU"));
     }
