@@ -16,6 +16,7 @@
 #define RARE [[maybe_unused]] static
 #define CONSTANT [[maybe_unused]] static const
 #define KERNEL(name, threads) extern "C" void girih_##name(const Launch launch)
+#define KERNEL_BESIDE(name, threads, blocks) KERNEL(name, threads)
 
 struct Index { unsigned x, y, z; };
 struct uint2 { unsigned x, y; };
@@ -67,6 +68,19 @@ inline unsigned atomicAdd(unsigned* at, unsigned more) {
     unsigned before = *at;
     *at += more;
     return before;
+}
+
+// `ldmatrix` of four matrices of 8 rows of 16 bytes: thread t brings the row t % 8 of matrix t / 8, and gets the word t % 4 of the row
+// t / 4 of each.
+inline void load_four(unsigned to[4], const unsigned* row) {
+    unsigned own[2], t = threadIdx.x % 32;
+    memcpy(own, &row, 8);
+    const unsigned* all = exchanged(own, 2);
+    for (unsigned matrix = 0; matrix < 4; matrix += 1) {
+        const unsigned* from;
+        memcpy(&from, &all[(matrix * 8 + t / 4) * 2], 8);
+        to[matrix] = from[t % 4];
+    }
 }
 
 inline void copy_16(void* to, const void* from) { begin_copy(to, from, 16); }

@@ -15,7 +15,10 @@ struct Launch { void* binds[10]; u32 words[16]; };
 // The same within a structure.
 #define DEVICE_IN __device__ __forceinline__
 #define CONSTANT static __device__ const
-#define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) girih_##name(const __grid_constant__ Launch launch)
+#define KERNEL(name, threads) KERNEL_BESIDE(name, threads, 1)
+// A kernel whose registers leave room for this number of blocks at once.
+#define KERNEL_BESIDE(name, threads, blocks) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) girih_##name(const __grid_constant__ Launch launch)
 
 // The number in half precision of these bits.
 DEVICE float of_half(u32 bits) {
@@ -36,6 +39,14 @@ DEVICE void multiply_16(int c[4], u32 a0, u32 a1, u32 b) {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a0), "r"(a1), "r"(b));
+}
+
+// Four matrices of 8 rows of 16 bytes of the block's memory: `ldmatrix`. Thread t brings the row t % 8 of matrix t / 8, and gets
+// the word t % 4 of the row t / 4 of each. It stays between the barriers of the block, as both are volatile.
+DEVICE void load_four(u32 to[4], const u32* row) {
+    u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
 }
 
 // Begins to copy 16 bytes to the block's memory.

@@ -221,9 +221,11 @@ template <class Layout, u32 TM> DEVICE void many_rows(const Launch& launch) {
             typename Layout::Scale w_scale_of[NT][2];
             #pragma unroll
             for (u32 j = 0; j < NT; j += 1) {
-                const u32* from = &tile.w_codes[(own_n + j * 8 + lane / 4) * ROW + group * 8 + lane % 4];
-                b[j][0] = from[0];
-                b[j][1] = from[4];
+                // The halves of a group of 8 weight rows, then of the next 8.
+                if (j % 2 == 0) {
+                    u32 n = own_n + (j + lane / 16) * 8 + lane % 8;
+                    load_four(b[j], &tile.w_codes[n * ROW + group * 8 + lane / 8 % 2 * 4]);
+                }
                 const typename Layout::Scale* own = &tile.w_scales[group][own_n + j * 8 + lane % 4 * 2];
                 w_scale_of[j][0] = own[0];
                 w_scale_of[j][1] = own[1];
@@ -231,8 +233,9 @@ template <class Layout, u32 TM> DEVICE void many_rows(const Launch& launch) {
             #pragma unroll
             for (u32 i = 0; i < MT; i += 1) {
                 u32 m = own_m + i * 16 + lane / 4;
-                const u32* from = &tile.x_codes[m * ROW + group * 8 + lane % 4];
-                u32 a[4] = {from[0], from[8 * ROW], from[4], from[8 * ROW + 4]};
+                // Rows 0 to 7 and 8 to 15 of the first half of a group, then of the second one.
+                u32 a[4], row = own_m + i * 16 + lane % 16;
+                load_four(a, &tile.x_codes[row * ROW + group * 8 + lane / 16 * 4]);
                 float first = tile.x_scales[group][m], second = tile.x_scales[group][m + 8];
                 #pragma unroll
                 for (u32 j = 0; j < NT; j += 1) Layout::add_tile(sums[i][j], a, b[j], w_scale_of[j], first, second);
@@ -271,6 +274,6 @@ template <class Layout, u32 TM> DEVICE void many_rows(const Launch& launch) {
     for (u32 m = local / 64; m < TM; m += 2) put(p, to, m0 + m, results[m * 64 + local % 64]);
 }
 
-KERNEL(gemm_int_q4_0_64, 128) { many_rows<Q4_0, 64>(launch); }
-KERNEL(gemm_int_q4_0_128, 128) { many_rows<Q4_0, 128>(launch); }
-KERNEL(gemm_int_q6_k_64, 128) { many_rows<Q6_K, 64>(launch); }
+KERNEL_BESIDE(gemm_int_q4_0_64, 128, 3) { many_rows<Q4_0, 64>(launch); }
+KERNEL_BESIDE(gemm_int_q4_0_128, 128, 2) { many_rows<Q4_0, 128>(launch); }
+KERNEL_BESIDE(gemm_int_q6_k_64, 128, 2) { many_rows<Q6_K, 64>(launch); }
