@@ -1,9 +1,11 @@
-//! One reply: its text is passed on as it is generated, then it is summed up.
+//! One reply: its text is passed on as it is generated, then it is summed up, alone or with others.
+
+use std::time::Duration;
 
 use girih::tools::FreeMemory;
 use girih::{
-    DevicePool, Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate,
-    ToolCall,
+    DevicePool, Event, LatencySummary, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop,
+    TokenLatencies, TokenRate, ToolCall,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +26,8 @@ pub struct FinishedReply {
     pub stop: Stop,
     /// Counts and times.
     pub stats: Stats,
+    /// How long each token after the first one took.
+    pub latencies: TokenLatencies,
 }
 
 /// Reads a reply to its end and passes it to `output`, perhaps without thinking. From the moment at
@@ -55,15 +59,11 @@ pub fn read(
             text.push_str(&shown);
             ids.extend(if let Event::Token { id, .. } = event { Some(id) } else { None });
         }
-        if let Event::Finished { stop, stats, .. } = event {
+        if let Event::Finished { stop, stats, latencies, .. } = event {
             output.finish()?;
-            if stopped {
-                return Ok(FinishedReply { ids, text, message, stop: Stop::Cancelled, stats });
-            }
-            if let Stop::Token(id) = stop {
-                ids.push(id);
-            }
-            return Ok(FinishedReply { ids, text, message, stop, stats });
+            let stop = if stopped { Stop::Cancelled } else { stop };
+            ids.extend(if let Stop::Token(id) = stop { Some(id) } else { None });
+            return Ok(FinishedReply { ids, text, message, stop, stats, latencies });
         }
     }
     unreachable!("a reply ends with Finished or with an error")
@@ -84,13 +84,6 @@ pub fn message_json(message: &ReplyMessage) -> Value {
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
     let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
-    let rate = |rate: TokenRate| {
-        json!({
-            "tokens": rate.tokens,
-            "seconds": rate.time.as_secs_f64(),
-            "tokens_per_second": rate.per_second(),
-        })
-    };
     let stop = match &reply.stop {
         Stop::Token(id) => json!({"token": id}),
         Stop::String(text) => json!({"string": text}),
@@ -108,12 +101,109 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
         "text": reply.text,
         "stop": stop,
         "cached_tokens": cached,
-        "images": rate(images),
-        "prefill": rate(prefill),
-        "decode": rate(decode),
+        "images": rate_json(images),
+        "prefill": rate_json(prefill),
+        "decode": rate_json(decode),
         "drafted_tokens": drafted,
         "accepted_tokens": accepted,
+        "latency_ms": latency_json(&reply.latencies),
+        // Of its tokens, a prompt finds some in the cache and misses those that it computes.
+        "kv_cache": {"hits": cached, "misses": prefill.tokens},
+        "wall_seconds": reply.stats.whole.as_secs_f64(),
     })
+}
+
+fn rate_json(rate: TokenRate) -> Value {
+    json!({
+        "tokens": rate.tokens,
+        "seconds": rate.time.as_secs_f64(),
+        "tokens_per_second": rate.per_second(),
+    })
+}
+
+/// The percentiles of latencies in milliseconds; null without tokens after a first one.
+pub fn latency_json(latencies: &TokenLatencies) -> Value {
+    let Some(LatencySummary { p50, p95, p99, max, samples }) = latencies.summary() else {
+        return Value::Null;
+    };
+    let [p50, p95, p99, max] = [p50, p95, p99, max].map(milliseconds);
+    json!({"p50": p50, "p95": p95, "p99": p99, "max": max, "samples": samples})
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The counts and times of several replies together.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyTotals {
+    prompt_tokens: usize,
+    /// The tokens of all replies, one after another.
+    ids: Vec<u32>,
+    stats: Stats,
+    latencies: TokenLatencies,
+}
+
+impl ReplyTotals {
+    /// The totals of one reply to `prompt`.
+    pub fn of(prompt: &[u32], reply: &FinishedReply) -> ReplyTotals {
+        let mut totals = ReplyTotals::default();
+        totals.add(prompt, reply);
+        totals
+    }
+
+    /// Adds a reply to `prompt`.
+    pub fn add(&mut self, prompt: &[u32], reply: &FinishedReply) {
+        let (sum, one) = (&mut self.stats, &reply.stats);
+        sum.cached += one.cached;
+        for (sum, one) in [(&mut sum.prefill, one.prefill), (&mut sum.decode, one.decode)] {
+            *sum = TokenRate { tokens: sum.tokens + one.tokens, time: sum.time + one.time };
+        }
+        sum.whole += one.whole;
+        self.prompt_tokens += prompt.len();
+        self.ids.extend(&reply.ids);
+        self.latencies.extend(&reply.latencies);
+    }
+
+    /// Tokens per second from the submission of each request to its end; 0 without tokens.
+    fn per_second(&self) -> f64 {
+        let generated = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+        TokenRate { tokens: generated, time: self.stats.whole }.per_second()
+    }
+
+    /// The totals as fields.
+    pub fn json(&self) -> Value {
+        let Stats { cached, prefill, decode, whole, .. } = self.stats;
+        json!({
+            "prompt_tokens": self.prompt_tokens,
+            "generated_tokens": self.ids.len(),
+            "wall_seconds": whole.as_secs_f64(),
+            "tokens_per_second": self.per_second(),
+            "prefill": rate_json(prefill),
+            "decode": rate_json(decode),
+            "latency_ms": latency_json(&self.latencies),
+            "kv_cache": {"hits": cached, "misses": prefill.tokens},
+        })
+    }
+
+    /// The totals under the keys of IE-Core's inference-engine; `peak` is the peak of resident memory in bytes. What
+    /// is not known is null: latencies without a token after a first one, the peak where the system does not tell it.
+    pub fn compat_json(&self, peak: Option<u64>) -> Value {
+        let summary = self.latencies.summary();
+        let Stats { cached, prefill, whole, .. } = self.stats;
+        json!({
+            "tokens_generated": self.ids.len(),
+            "tokens": self.ids,
+            "wall_time_s": whole.as_secs_f64(),
+            "tps_true": self.per_second(),
+            "latency_p50_ms": summary.map(|summary| milliseconds(summary.p50)),
+            "latency_p95_ms": summary.map(|summary| milliseconds(summary.p95)),
+            // The program that wrote this key first counts MiB.
+            "rss_peak_mb": peak.map(|bytes| bytes >> 20),
+            "kv_hits": cached,
+            "kv_misses": prefill.tokens,
+        })
+    }
 }
 
 /// The counts and times of a reply as a line for people.

@@ -13,7 +13,7 @@ use super::plan::{FileLayout, Planned};
 use super::prune::{KeptBlocks, Sparsity};
 
 /// The approximate number of weights in memory at a time: 16 MiB of `f32`.
-const BAND_WEIGHTS: usize = 4 << 20;
+pub(super) const BAND_WEIGHTS: usize = 4 << 20;
 
 /// The bytes in memory of a weight of a band, at most: as read, as `f32`, reordered, packed by part
 /// and as a whole, and decoded again.
@@ -66,7 +66,7 @@ pub(super) fn write_rows(
 }
 
 /// Refuses values that are not finite.
-fn check_finite(values: &[f32]) -> Result<()> {
+pub(super) fn check_finite(values: &[f32]) -> Result<()> {
     match values.iter().find(|value| !value.is_finite()) {
         None => Ok(()),
         Some(value) => {

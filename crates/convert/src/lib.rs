@@ -11,6 +11,7 @@
 
 mod bands;
 mod gguf;
+mod iebin;
 mod keys;
 mod merge;
 mod new_folder;
@@ -18,6 +19,7 @@ mod options;
 mod parts;
 mod plan;
 mod prune;
+mod q4_map;
 mod q4nx;
 mod recipe;
 mod report;
@@ -33,14 +35,15 @@ use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, ErrorKind, Result};
 
 pub use merge::merge;
-pub use options::{ConvertOptions, ConvertTarget};
+pub use options::{ConvertOptions, ConvertTarget, IebinOptions};
 pub use prune::Sparsity;
+pub use q4_map::Q4Map;
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
 pub use source::{CompareOptions, SourceFinding, SourcePart, SourceVerdict, compare_with_source};
 pub use types::FileType;
 
-/// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
+/// Writes `model` to `out`: a file for GGUF, a folder for Q4NX and IEBIN.
 ///
 /// # Errors
 /// When `out` already exists; when the model is an encoder; when the container cannot express a property of
@@ -69,5 +72,6 @@ pub fn convert(
     match options.target {
         ConvertTarget::Gguf(file_type) => gguf::write(model, &head, out, file_type, options, progress),
         ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
+        ConvertTarget::Iebin => iebin::write(model, out, options, progress),
     }
 }

@@ -23,7 +23,20 @@ pub(super) fn check_is_free(out: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When the folder exists or a file cannot be written; then nothing that this call has made stays.
-pub(super) fn finish(model: &ModelFiles, out: &Path, mut writer: ContainerWriter) -> Result<()> {
+pub(super) fn finish(model: &ModelFiles, out: &Path, writer: ContainerWriter) -> Result<()> {
+    finish_with(model, out, writer, &[])
+}
+
+/// As [`finish`], with more new files.
+///
+/// # Errors
+/// As [`finish`].
+pub(super) fn finish_with(
+    model: &ModelFiles,
+    out: &Path,
+    mut writer: ContainerWriter,
+    more: &[NewFile],
+) -> Result<()> {
     writer.sync()?;
     let mut copies = Copies::create(out)?;
     // The weights get their name last, as an incomplete folder is not a model.
@@ -31,11 +44,18 @@ pub(super) fn finish(model: &ModelFiles, out: &Path, mut writer: ContainerWriter
         Some(files) => copies.write_embedded(files),
         None => copies.copy_companions(model.folder()),
     };
-    let finished = copied.and_then(|()| writer.finish());
+    let written = copied.and_then(|()| more.iter().try_for_each(|file| copies.write(file)));
+    let finished = written.and_then(|()| writer.finish());
     if finished.is_err() {
         copies.remove();
     }
     finished
+}
+
+/// A small file of the new folder: its name and its bytes.
+pub(super) struct NewFile {
+    pub name: String,
+    pub bytes: Vec<u8>,
 }
 
 /// What this run has put into its new folder.
@@ -68,6 +88,14 @@ impl Copies<'_> {
                 self.files.push(to);
             }
         }
+        Ok(())
+    }
+
+    /// Writes a file that only this folder has.
+    fn write(&mut self, file: &NewFile) -> Result<()> {
+        let to = self.out.join(&file.name);
+        write_companion(&mut file.bytes.as_slice(), &to)?;
+        self.files.push(to);
         Ok(())
     }
 

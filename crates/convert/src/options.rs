@@ -6,6 +6,7 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 use girih_words::TextLimits;
 
+use super::q4_map::Q4Map;
 use super::recipe::Recipe;
 use super::types::{self, FileType};
 
@@ -16,19 +17,24 @@ pub enum ConvertTarget {
     Gguf(FileType),
     /// A folder in the hub's layout whose matrices are Q4NX.
     Q4nx,
+    /// A folder of IEBIN.
+    Iebin,
 }
 
 impl FromStr for ConvertTarget {
     type Err = Error;
 
-    /// Parses `q4nx` or the name of a [`FileType`], in any case.
+    /// Parses `q4nx`, `iebin` or the name of a [`FileType`], in any case.
     fn from_str(text: &str) -> Result<ConvertTarget> {
         if text.eq_ignore_ascii_case("q4nx") {
             return Ok(ConvertTarget::Q4nx);
         }
-        types::parse(text)
-            .map(ConvertTarget::Gguf)
-            .ok_or_else(|| Error::new(format!("unknown file type '{text}'; known: {}, q4nx", types::names())))
+        if text.eq_ignore_ascii_case("iebin") {
+            return Ok(ConvertTarget::Iebin);
+        }
+        types::parse(text).map(ConvertTarget::Gguf).ok_or_else(|| {
+            Error::new(format!("unknown file type '{text}'; known: {}, q4nx, iebin", types::names()))
+        })
     }
 }
 
@@ -39,10 +45,21 @@ pub struct ConvertOptions {
     pub target: ConvertTarget,
     /// The storage formats of single tensors.
     pub recipe: Option<Recipe>,
+    /// What is particular to a folder of IEBIN.
+    pub iebin: IebinOptions,
     /// The model's name in a GGUF file; by default that of its folder or file.
     pub name: Option<String>,
     /// The number of threads (does not affect the bytes).
     pub threads: NonZeroUsize,
     /// The caps on the tokenizer's files.
     pub limits: TextLimits,
+}
+
+/// What is particular to a folder of IEBIN.
+#[derive(Clone, Debug, Default)]
+pub struct IebinOptions {
+    /// The matrices to store as integers of four bits.
+    pub q4_map: Option<Q4Map>,
+    /// Whether all other tensors are widened to single precision, as programs need that read only this.
+    pub single_precision: bool,
 }

@@ -29,7 +29,7 @@ pub(super) fn write(
 ) -> Result<ConvertReport> {
     if model.weights.container().kind() != ContainerKind::Safetensors {
         return Err(Error::new(
-            "Q4NX can only be made from safetensors models; convert the original of this GGUF",
+            "Q4NX can only be made from safetensors models; convert the original of this model",
         ));
     }
     let planned = plan(model, options)?;

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
-use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
+use girih_graph::backend::{Backend, Refusal, Step, WeightSource, WeightTouch};
 use girih_graph::description::Services;
 use girih_graph::store::Store;
 use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
@@ -239,6 +239,10 @@ impl Backend for Cpu {
 
     fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {
         weights.densities()
+    }
+
+    fn touch(&self, weights: &CpuWeights, touch: WeightTouch) -> Option<u8> {
+        weights.touch(touch)
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use girih_graph::backend::WeightTouch;
 use girih_graph::store::Store;
 use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::View;
@@ -292,6 +293,30 @@ impl CpuWeights {
         sparse
     }
 
+    /// Reads some bytes of the packed matrices and returns their exclusive or; `None` if there are none. In each matrix the
+    /// first byte that is walked over is read, and then each byte of the stride.
+    pub(crate) fn touch(&self, touch: WeightTouch) -> Option<u8> {
+        let matrices: Vec<&[u8]> = self.tensors.iter().filter_map(LoadedWeight::packed).collect();
+        let total: u64 = matrices.iter().map(|bytes| bytes.len() as u64).sum();
+        let (mut skip, mut left, mut checksum) = (touch.first.checked_rem(total)?, touch.bytes, 0);
+        for bytes in matrices.iter().cycle() {
+            let count = bytes.len() as u64;
+            if skip >= count {
+                skip -= count;
+                continue;
+            }
+            let end = count.min(skip.saturating_add(left));
+            let stride = usize::try_from(touch.stride.max(1)).unwrap_or(usize::MAX);
+            let walked = &bytes[skip as usize..end as usize];
+            checksum = walked.iter().step_by(stride).fold(checksum, |all, byte| all ^ byte);
+            (left, skip) = (left - (end - skip), 0);
+            if left == 0 {
+                break;
+            }
+        }
+        Some(checksum)
+    }
+
     /// Sets how far ahead kernels prefetch matrices.
     pub(crate) fn set_prefetch(&mut self, choice: PrefetchChoice) {
         for matrix in self.tensors.iter_mut().flat_map(|tensor| match tensor {
@@ -319,6 +344,14 @@ impl CpuWeights {
 }
 
 impl LoadedWeight {
+    /// The bytes of all bands, if it is packed.
+    fn packed(&self) -> Option<&[u8]> {
+        match self {
+            LoadedWeight::Matrix { packed, .. } | LoadedWeight::Matrices { packed, .. } => Some(&packed.bytes),
+            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => None,
+        }
+    }
+
     /// Its matrices; a vector has none.
     fn matrices(&self) -> &[PackedMatrix] {
         match self {

@@ -6,6 +6,7 @@ use girih_graph::backend::Range32;
 
 use crate::cache::NearestPrompt;
 use crate::hooks::guard;
+use crate::latency::TokenLatencies;
 use crate::overflow::{self, Overflow};
 use crate::position_key::PositionKey;
 use crate::prompt_content::{PromptContent, StepContent};
@@ -59,6 +60,8 @@ pub(crate) struct LiveRequest {
     begun: bool,
     /// Why the request fails when its next token is chosen.
     failure: Option<Error>,
+    /// The latencies of the tokens that `stats.decode` counts.
+    latencies: TokenLatencies,
     pub stats: Stats,
 }
 
@@ -124,6 +127,7 @@ impl LiveRequest {
             needs_confirmed: false,
             begun: false,
             failure: None,
+            latencies: TokenLatencies::default(),
             stats: Stats { images, ..Stats::default() },
         };
         live.fit();
@@ -298,6 +302,9 @@ impl LiveRequest {
         let Stats { prefill, decode, repeated: again, .. } = &mut self.stats;
         again.add(repeated, part);
         if replying { decode } else { prefill }.add(rows - repeated, time - part);
+        if replying {
+            self.latencies.add(rows - repeated, time - part);
+        }
     }
 
     /// Records the first token of the reply; returns the event if this is the first call.
@@ -479,6 +486,7 @@ impl LiveRequest {
             }
         }
         self.stats.whole = self.stats.images.time + self.submitted.elapsed();
-        self.event(EventKind::Finished { stop, text, stats: self.stats })
+        let latencies = std::mem::take(&mut self.latencies);
+        self.event(EventKind::Finished { stop, text, stats: self.stats, latencies })
     }
 }

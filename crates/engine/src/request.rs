@@ -6,6 +6,7 @@ use std::time::Duration;
 use girih_graph::backend::Range32;
 
 use crate::cache::NearestPrompt;
+use crate::latency::TokenLatencies;
 use crate::repetition::RepetitionRule;
 use crate::sample::Logprobs;
 use crate::service::{Priority, Tenant, TimeLimits};
@@ -409,6 +410,8 @@ pub enum EventKind {
         text: String,
         /// The statistics of the whole request.
         stats: Stats,
+        /// How long each token after the first one took.
+        latencies: TokenLatencies,
     },
     /// The request failed; other requests continue. The kind of the error is
     /// [`ErrorKind::NotANumber`] or [`ErrorKind::DeviceFailed`] if the model or the device

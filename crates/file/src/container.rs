@@ -19,6 +19,8 @@ pub enum ContainerKind {
     Safetensors,
     /// GGUF, whole or split.
     Gguf,
+    /// A folder of IEBIN, with the hub's names of tensors and its `config.json`.
+    Iebin,
 }
 
 /// The format, shape and location of a stored tensor.
@@ -84,6 +86,18 @@ pub(crate) struct Shard {
 }
 
 impl Container {
+    /// A container without files.
+    pub(crate) fn empty(kind: ContainerKind) -> Container {
+        Container {
+            kind,
+            shards: Vec::new(),
+            metadata: Metadata::new(),
+            tensors: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            made: Vec::new(),
+        }
+    }
+
     /// The format of the files.
     pub fn kind(&self) -> ContainerKind {
         self.kind

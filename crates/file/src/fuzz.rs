@@ -1,12 +1,15 @@
-//! The entry point of the fuzz target `index`, whose parser is not public, and
+//! The entry points of the fuzz targets `index` and `iebin`, whose parsers are not public, and
 //! the mutations of files that tests share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use girih_tensor::Random;
+use girih_tensor::{Random, Result};
 
+use crate::container::{Container, Shard};
+use crate::iebin;
 use crate::limits::FileLimits;
 use crate::open::parse_index;
+use crate::source::ByteSource;
 
 /// Parses any bytes as a `model.safetensors.index.json`.
 ///
@@ -17,6 +20,42 @@ pub fn index(bytes: &[u8]) {
     for name in files.values() {
         assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is not a plain name");
     }
+}
+
+/// The size of each file beside a manifest of IEBIN, except [`SCALES`].
+const IEBIN_FILE_BYTES: usize = 4096;
+
+/// The file beside a manifest with the scales of two rows, of half precision.
+pub const SCALES: &str = "scales.bin";
+
+/// Parses any bytes as a `model.ie.json` whose files have 4096 bytes, [`SCALES`] four; reads both ends of each tensor.
+///
+/// # Errors
+/// When the manifest is refused.
+///
+/// # Panics
+/// If a tensor that was not refused cannot be read, or a file outside the folder is opened.
+pub fn iebin(bytes: &[u8]) -> Result<Container> {
+    let open = |name: &str| {
+        assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is not a plain name");
+        let bytes = match name {
+            iebin::MANIFEST => bytes.to_vec(),
+            // 1.0 in half precision.
+            SCALES => [0, 0x3c].repeat(2),
+            _ => vec![0x5a; IEBIN_FILE_BYTES],
+        };
+        Ok(Shard { path: PathBuf::from(name), source: ByteSource::memory(bytes) })
+    };
+    let container = iebin::open(&FileLimits::DEFAULT, &open)?;
+    for (name, info) in container.tensors() {
+        let mut end = [0; 16];
+        let count = info.bytes.min(end.len() as u64);
+        for offset in [0, info.bytes - count] {
+            let read = container.read(info, offset, &mut end[..count as usize]);
+            read.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+    Ok(container)
 }
 
 /// Sizes that provoke overflows and off-by-one errors.

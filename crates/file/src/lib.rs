@@ -1,4 +1,4 @@
-//! Containers of tensors: safetensors and GGUF files, whole or in shards.
+//! Containers of tensors: safetensors and GGUF files, whole or in shards, and folders of IEBIN.
 //!
 //! A [`Container`] lists its tensors and reads parts of them on demand; it
 //! does not interpret them. Every size in a file is checked against the file's
@@ -13,6 +13,9 @@ pub mod fuzz;
 pub mod gguf;
 mod gguf_writer;
 mod identity;
+pub mod iebin;
+mod iebin_matrix;
+mod iebin_writer;
 mod limits;
 mod lock;
 pub mod metadata;
@@ -25,6 +28,7 @@ pub mod q4nx;
 mod quote;
 pub mod safetensors;
 mod safetensors_writer;
+mod scale_numbers;
 mod source;
 mod split_name;
 mod staged;
@@ -32,6 +36,7 @@ mod writer;
 
 pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX, companions_version};
+pub use iebin_writer::{IebinScales, IebinStorage, IebinTensor};
 pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};

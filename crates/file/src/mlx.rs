@@ -15,6 +15,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use crate::container::{Container, MadeTensor, TensorInfo, UnreadableTensor};
 use crate::quote::quote;
+use crate::scale_numbers::ScaleNumbers;
 
 /// The values of a block, which share a scale and a bias: a group is one or several blocks.
 const BLOCK: usize = 32;
@@ -178,42 +179,6 @@ fn words_of(container: &Container, name: &str) -> Option<(usize, Shape, u64)> {
     let UnreadableTensor { shard, words, why: _ } = container.unreadable.get(&format!("{name}.weight"))?;
     let (shape, offset) = (*words)?;
     Some((*shard, shape, offset))
-}
-
-/// Some numbers of a tensor of floats, and as numbers of half precision.
-struct ScaleNumbers {
-    values: Vec<f32>,
-    /// Two bytes each, and what they stand for.
-    halves: Vec<u8>,
-    of_halves: Vec<f32>,
-}
-
-impl ScaleNumbers {
-    /// Reads the tensor as a string of numbers.
-    fn read(container: &Container, info: &TensorInfo, range: std::ops::Range<u64>) -> Result<ScaleNumbers> {
-        let (each, count) = (info.dtype.block_bytes(), (range.end - range.start) as usize);
-        let mut bytes = vec![0; count * each];
-        container.read(info, range.start * each as u64, &mut bytes)?;
-        let [mut values, mut of_halves] = [vec![0.0; count], vec![0.0; count]];
-        info.dtype.unpack(&bytes, &mut values);
-        let halves = DType::F16.pack_matrix(1, count, &values)?;
-        DType::F16.unpack(&halves, &mut of_halves);
-        Ok(ScaleNumbers { values, halves, of_halves })
-    }
-
-    /// A number in half precision.
-    ///
-    /// # Errors
-    /// When it is rounded.
-    fn half(&self, index: usize) -> Result<[u8; 2]> {
-        let value = self.values[index];
-        if value == self.of_halves[index] {
-            return Ok([self.halves[2 * index], self.halves[2 * index + 1]]);
-        }
-        Err(refused(format!(
-            "has the scale or bias {value:e}, which half precision does not hold; take the model's original"
-        )))
-    }
 }
 
 /// The integers of a block.

@@ -17,7 +17,7 @@ use crate::quote::{quote, shorten, shorten_parse};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
 use crate::split_name::SplitName;
-use crate::{gguf, safetensors};
+use crate::{gguf, iebin, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
 
@@ -26,8 +26,8 @@ impl Container {
     ///
     /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
     /// split GGUF opens all of them. A folder is searched for
-    /// `model.safetensors`, `model.safetensors.index.json` and one GGUF model,
-    /// in this order.
+    /// `model.safetensors`, `model.safetensors.index.json`, `model.ie.json` and
+    /// one GGUF model, in this order.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::NotFound`] when `path` does not exist. When a file is
@@ -67,17 +67,6 @@ impl Container {
         container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
     }
-
-    fn empty(kind: ContainerKind) -> Container {
-        Container {
-            kind,
-            shards: Vec::new(),
-            metadata: Metadata::new(),
-            tensors: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-            made: Vec::new(),
-        }
-    }
 }
 
 fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
@@ -88,10 +77,16 @@ fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
     if index.exists() {
         return open_indexed(folder, &index, limits);
     }
+    if folder.join(iebin::MANIFEST).symlink_metadata().is_ok() {
+        return open_iebin(folder, limits);
+    }
     let models = gguf_models(folder).map_err(|error| error.of(folder.display()))?;
     match models.as_slice() {
-        [] => Err(Error::new(format!("contains no {SAFETENSORS}, no {SAFETENSORS_INDEX} and no .gguf file"))
-            .of(folder.display())),
+        [] => Err(Error::new(format!(
+            "contains no {SAFETENSORS}, no {SAFETENSORS_INDEX}, no {} and no .gguf file",
+            iebin::MANIFEST
+        ))
+        .of(folder.display())),
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
             let sentence = format!(
@@ -165,7 +160,17 @@ fn parse(kind: ContainerKind, source: &ByteSource, limits: &FileLimits) -> Resul
     match kind {
         ContainerKind::Safetensors => safetensors::parse(source, limits),
         ContainerKind::Gguf => gguf::parse(source, limits),
+        ContainerKind::Iebin => Err(Error::new("is a folder of several files; pass the path of the folder")),
     }
+}
+
+fn open_iebin(folder: &Path, limits: &FileLimits) -> Result<Container> {
+    let open = |name: &str| {
+        let path = folder.join(name);
+        let source = ByteSource::open(&path).map_err(|error| error.of(path.display()))?;
+        Ok(Shard { path, source })
+    };
+    iebin::open(limits, &open)
 }
 
 /// `model.safetensors.index.json`. Its `total_size` is not compared with the

@@ -179,10 +179,7 @@ impl RawEntry {
                 let words = if is_words { Some((self.shape.checked()?, offset)) } else { None };
                 ParsedEntry::Unreadable(unread_type(&self.dtype), words)
             }
-            Some(_) if !self.shape.is_supported() => {
-                let (rank, max) = (self.shape.rank, Shape::MAX_RANK);
-                ParsedEntry::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"), None)
-            }
+            Some(_) if !self.shape.is_supported() => ParsedEntry::Unreadable(self.shape.too_many(), None),
             Some(dtype) => ParsedEntry::Readable(TensorInfo {
                 dtype,
                 shape: self.shape.checked()?,
@@ -201,13 +198,13 @@ fn foreign_bits(name: &str) -> Result<u64> {
 }
 
 /// The sentence about a format that girih does not read.
-fn unread_type(name: &str) -> String {
+pub(crate) fn unread_type(name: &str) -> String {
     let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
     format!("stored as {}, which girih does not read; convert it to one of {held}", quote(name))
 }
 
 /// The extents of a shape. Of more than girih supports, only their number and product are kept.
-struct Extents {
+pub(crate) struct Extents {
     extents: [u64; Shape::MAX_RANK],
     rank: usize,
     /// The product of all extents, and the product without those that are 0, which must not hide
@@ -224,19 +221,26 @@ impl fmt::Display for Extents {
 }
 
 impl Extents {
-    fn is_supported(&self) -> bool {
+    /// Whether a tensor can have so many dimensions.
+    pub fn is_supported(&self) -> bool {
         self.rank <= Shape::MAX_RANK
     }
 
+    /// The sentence about too many dimensions.
+    pub fn too_many(&self) -> String {
+        format!("has {} dimensions; 1 to {} are supported", self.rank, Shape::MAX_RANK)
+    }
+
     /// The size of a tensor whose values have `bits` bits.
-    fn bytes(&self, bits: u64) -> Result<u64> {
+    pub fn bytes(&self, bits: u64) -> Result<u64> {
         let bits = self.products.and_then(|(elements, _)| elements.checked_mul(bits));
         bits.filter(|bits| bits.is_multiple_of(8)).map(|bits| bits / 8).ok_or_else(|| {
             Error::new(format!("has the shape {self}, which is too large or no whole number of bytes"))
         })
     }
 
-    fn checked(&self) -> Result<Shape> {
+    /// It as a shape, whose elements can be counted.
+    pub fn checked(&self) -> Result<Shape> {
         // A scalar has the shape [1].
         shape(&self.extents[..self.rank.max(1)])
     }

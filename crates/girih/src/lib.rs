@@ -107,8 +107,8 @@ pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, DraftQuery, Drafter, Dry, Engine, EngineLimits, NearestPrompt, Overflow, Priority,
-    RepetitionRule, Sampling, Stats, Stop, Tenant, TimeLimits, TokenRate,
+    Constraint, DraftQuery, Drafter, Dry, Engine, EngineLimits, LatencySummary, NearestPrompt, Overflow,
+    Priority, RepetitionRule, Sampling, Stats, Stop, Tenant, TimeLimits, TokenLatencies, TokenRate,
 };
 #[cfg(feature = "grammar")]
 pub use girih_grammar::{Grammar, SchemaObjects, schema_from_api};

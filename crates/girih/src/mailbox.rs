@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use girih_engine::sample::Logprobs;
-use girih_engine::{EventKind, Stats, Stop};
+use girih_engine::{EventKind, Stats, Stop, TokenLatencies};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::reply::ReplyPart;
 
@@ -66,6 +66,8 @@ pub enum Event {
         text: String,
         /// The statistics of the whole request.
         stats: Stats,
+        /// How long each token after the first one took.
+        latencies: TokenLatencies,
         /// What the text is; see [`Event::parts`].
         parts: Vec<ReplyPart>,
     },
@@ -123,8 +125,8 @@ impl Event {
             EventKind::Prefilled(stats) => Event::Prefilled(stats),
             EventKind::Token { id, text, logprobs } => Event::Token { id, text, logprobs, parts: Vec::new() },
             EventKind::Logits(logits) => Event::Logits(logits),
-            EventKind::Finished { stop, text, stats } => {
-                Event::Finished { stop, text, stats, parts: Vec::new() }
+            EventKind::Finished { stop, text, stats, latencies } => {
+                Event::Finished { stop, text, stats, latencies, parts: Vec::new() }
             }
             EventKind::Failed(error) => return Err(error),
         })

@@ -84,6 +84,17 @@ pub struct NodeTime<'a> {
     pub time: Duration,
 }
 
+/// Which bytes of the weights are read to load memory, counted over all of them, round and round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightTouch {
+    /// The first one.
+    pub first: u64,
+    /// The number of bytes to walk over.
+    pub bytes: u64,
+    /// The distance of the bytes that are read, at least 1.
+    pub stride: u64,
+}
+
 /// Receives nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
@@ -195,6 +206,10 @@ pub trait Backend: Send + 'static {
     /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
     fn densities(&self, _weights: &Self::Weights) -> Vec<(String, f64)> {
         Vec::new()
+    }
+    /// Reads some bytes of the weights, and returns their exclusive or; `None` if they lie where they cannot be read.
+    fn touch(&self, _weights: &Self::Weights, _touch: WeightTouch) -> Option<u8> {
+        None
     }
     /// A sentence about the rounding that the machine's model decided by default, if it did; results depend on
     /// it.

@@ -92,7 +92,7 @@ mod text;
 mod value;
 mod work;
 
-pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
+pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource, WeightTouch};
 pub use check::{GraphFault, faults};
 pub use constant::{
     Act, ExpertGroups, GateLimit, GateRule, HeadSharing, Pairing, Pooling, RouterScore, Span, Weighed, Xielu,

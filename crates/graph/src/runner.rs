@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use girih_tensor::{Error, ErrorKind};
 
-use crate::backend::{BLOCK_POSITIONS, Backend, Refusal, Sequence, State, Step, WeightSource};
+use crate::backend::{BLOCK_POSITIONS, Backend, Refusal, Sequence, State, Step, WeightSource, WeightTouch};
 use crate::check::faults;
 use crate::constant::Span;
 use crate::graph::{Graph, Key, StateGroup};
@@ -42,6 +42,10 @@ pub trait Runner: Send {
     /// The weights that are held without blocks of zeros, with the share of their blocks that is held and multiplied.
     fn densities(&self) -> Vec<(String, f64)> {
         Vec::new()
+    }
+    /// Reads some bytes of the weights, and returns their exclusive or; `None` if they lie where they cannot be read.
+    fn touch(&self, _touch: WeightTouch) -> Option<u8> {
+        None
     }
     /// Runs a step on the smallest program that holds it. Keys and values that the state cannot hold
     /// are no error of the step: [`State::take_range_faults`] returns those of this step.
@@ -363,6 +367,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn densities(&self) -> Vec<(String, f64)> {
         self.backend.densities(&self.weights)
+    }
+
+    fn touch(&self, touch: WeightTouch) -> Option<u8> {
+        self.backend.touch(&self.weights, touch)
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 
 mod activation_gain;
 mod bound;
+mod duplicates;
 mod encoder_gate;
 mod encoder_golden;
 mod gate;
@@ -24,9 +25,11 @@ mod rounding;
 mod row_sizes;
 mod running_error;
 mod speed;
+mod touch;
 mod tower_gate;
 
 pub use bound::{BoundUse, ErrorBound, GoldenPrecision};
+pub use duplicates::{Duplicates, RepeatedParts, duplicates};
 pub use encoder_gate::{EncoderPromptVerdict, EncoderVerdict, diagnose_encoder, verify_encoder};
 pub use encoder_golden::{EncoderGolden, EncoderPrompt, PaddedText};
 pub use gate::{Divergence, FailedStep, PromptVerdict, Verdict, verify};
@@ -43,4 +46,5 @@ pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile, profile_image};
 pub use progress::{MeasureProgress, ProgressWatcher};
 pub use speed::{BenchCase, BenchTimes, Spread, first_token, random_tokens, speed};
+pub use touch::{TouchPlan, TouchTimes, WeightToucher};
 pub use tower_gate::{IMAGE_ROWS, TowerBound, diagnose_image};

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, EventKind, Hooks, Sampling, Stats, TokenRequest};
+use girih_engine::{Engine, EventKind, Hooks, Sampling, Stats, TokenLatencies, TokenRequest};
 use girih_tensor::Random;
 use serde::Serialize;
 
 use crate::progress::{ProgressWatcher, TokenCounter};
+use crate::touch::WeightToucher;
 use crate::{Error, Result};
 
 /// The error of a sequence without room for the tokens to be timed.
@@ -61,7 +62,7 @@ impl BenchCase {
 }
 
 /// The times of one [`BenchCase`], in the order of measurement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BenchTimes {
     /// The time of each repetition.
     pub samples: Vec<Duration>,
@@ -71,6 +72,8 @@ pub struct BenchTimes {
     pub drafted: u32,
     /// Drafted tokens that were accepted.
     pub accepted: u32,
+    /// How long each token after the first one took, in all repetitions together.
+    pub latencies: TokenLatencies,
 }
 
 impl BenchTimes {
@@ -80,18 +83,21 @@ impl BenchTimes {
     }
 }
 
-/// Times `case` `repetitions` times, after one warm-up round. `progress` counts the tokens of all rounds.
+/// Times `case` `repetitions` times, after one warm-up round. `progress` counts the tokens of all rounds. After each token of
+/// one sequence that decodes, `touch` walks over the weights.
 ///
 /// # Errors
-/// When the case exceeds the engine's limits, a step fails, or the engine runs another
-/// number of tokens than the case states.
+/// When the case exceeds the engine's limits, a step fails, the engine runs another
+/// number of tokens than the case states, or the weights cannot be touched.
 pub fn speed(
     engine: &mut Engine,
     case: BenchCase,
     repetitions: u32,
     seed: u64,
+    touch: Option<&mut WeightToucher>,
     progress: ProgressWatcher<'_>,
 ) -> Result<BenchTimes> {
+    let mut touch = touch.filter(|_| case.generated > 0);
     let mut random = Random(seed);
     let rounds = u64::from(repetitions) + 1;
     let mut counter = TokenCounter::new(rounds * u64::from(case.tokens()), progress);
@@ -99,38 +105,60 @@ pub fn speed(
     let before = random_tokens(&mut random, case.start() as usize, vocabulary);
     engine.forget()?;
     if case.prompt > 0 && !before.is_empty() {
-        finish(engine, before.clone(), 1, &mut |_| {})?;
+        finish(engine, before.clone(), 1, &mut |_, _| Ok(()))?;
     }
-    let mut times = BenchTimes { samples: Vec::new(), tokens: case.tokens(), drafted: 0, accepted: 0 };
+    let mut times = BenchTimes { tokens: case.tokens(), ..BenchTimes::default() };
     for round in 0..=repetitions {
         if before.is_empty() {
             engine.forget()?;
         }
         let mut tokens = before.clone();
         tokens.extend(random_tokens(&mut random, case.prompt as usize, vocabulary));
+        let mut touched = Duration::ZERO;
         let (time, all_stats) = if case.parallel > 1 {
             let timed = together(engine, case, &mut random)?;
             counter.add(case.tokens().into());
             timed
         } else {
             // The engine times its steps, so what happens between them does not count.
-            let mut step = |tokens: u64| counter.add(if case.generated > 0 { tokens } else { 0 });
-            let stats = finish(engine, tokens, case.generated + 1, &mut step)?;
+            let mut step = |engine: &Engine, tokens: u64| {
+                counter.add(if case.generated > 0 { tokens } else { 0 });
+                let Some(touch) = touch.as_deref_mut().filter(|_| round > 0) else { return Ok(()) };
+                (0..tokens).try_for_each(|_| {
+                    touched += touch.walk(engine.runner())?;
+                    Ok(())
+                })
+            };
+            let ended = finish(engine, tokens, case.generated + 1, &mut step)?;
             counter.add(case.prompt.into());
-            (counted(&case, &stats)?, vec![stats])
+            (counted(&case, &ended.stats)?, vec![ended])
         };
         if round > 0 {
-            times.samples.push(time);
-            times.drafted += all_stats.iter().map(|stats| stats.drafted).sum::<u32>();
-            times.accepted += all_stats.iter().map(|stats| stats.accepted).sum::<u32>();
+            let is_in_window = touch.as_ref().is_some_and(|touch| touch.is_in_window());
+            times.samples.push(if is_in_window { time + touched } else { time });
+            for EndedRequest { stats, latencies } in &all_stats {
+                times.drafted += stats.drafted;
+                times.accepted += stats.accepted;
+                times.latencies.extend(latencies);
+            }
         }
     }
     Ok(times)
 }
 
+/// What the engine told of a request at its end.
+struct EndedRequest {
+    stats: Stats,
+    latencies: TokenLatencies,
+}
+
 /// Returns the time in which every sequence decodes `case.generated` tokens, and the statistics of
 /// the sequences. Without drafts, each step decodes one token of each sequence.
-fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result<(Duration, Vec<Stats>)> {
+fn together(
+    engine: &mut Engine,
+    case: BenchCase,
+    random: &mut Random,
+) -> Result<(Duration, Vec<EndedRequest>)> {
     let vocabulary = engine.runner().width();
     let mut left = BTreeMap::new();
     for index in 0..case.parallel {
@@ -167,7 +195,9 @@ fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result
                 EventKind::Token { .. } => *left = left.saturating_sub(1),
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Finished { .. } if *left > 0 => return Err(Error::new(ENDED_EARLY)),
-                EventKind::Finished { stats, .. } => all_stats.push(*stats),
+                EventKind::Finished { stats, latencies, .. } => {
+                    all_stats.push(EndedRequest { stats: *stats, latencies: latencies.clone() });
+                }
                 EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
@@ -186,7 +216,7 @@ fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result
 pub fn first_token(engine: &mut Engine, prompt: u32, seed: u64) -> Result<Duration> {
     let tokens = random_tokens(&mut Random(seed), prompt as usize, engine.runner().width());
     engine.forget()?;
-    Ok(finish(engine, tokens, 1, &mut |_| {})?.prefill.time)
+    Ok(finish(engine, tokens, 1, &mut |_, _| Ok(()))?.stats.prefill.time)
 }
 
 /// Returns the time of the case's tokens, if the engine ran exactly these.
@@ -203,20 +233,32 @@ fn counted(case: &BenchCase, stats: &Stats) -> Result<Duration> {
 }
 
 /// Runs a request to its end; `decoded` gets the tokens that each step decodes.
-fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32, decoded: &mut dyn FnMut(u64)) -> Result<Stats> {
+fn finish(
+    engine: &mut Engine,
+    tokens: Vec<u32>,
+    new: u32,
+    decoded: &mut dyn FnMut(&Engine, u64) -> Result<()>,
+) -> Result<EndedRequest> {
     let request =
         TokenRequest { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..TokenRequest::default() };
     engine.submit(request, Hooks::default())?;
     // The first token ends the prefill.
     let mut is_first = true;
     loop {
+        let (mut tokens, mut ended) = (0, None);
         for event in engine.step() {
             match &event.kind {
-                EventKind::Finished { stats, .. } => return Ok(*stats),
+                EventKind::Finished { stats, latencies, .. } => {
+                    ended = Some(EndedRequest { stats: *stats, latencies: latencies.clone() });
+                }
                 EventKind::Failed(error) => return Err(error.clone()),
-                EventKind::Token { .. } => decoded(u64::from(!std::mem::take(&mut is_first))),
+                EventKind::Token { .. } => tokens += u64::from(!std::mem::take(&mut is_first)),
                 EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
+        }
+        decoded(engine, tokens)?;
+        if let Some(ended) = ended {
+            return Ok(ended);
         }
     }
 }

@@ -57,7 +57,7 @@ fn changed(name: &str, kind: ContainerKind) -> Option<(bool, String)> {
             let is_a = name.strip_suffix(".lora_a").map(|weight| (true, weight.to_owned()));
             is_a.or_else(|| Some((false, name.strip_suffix(".lora_b")?.to_owned())))
         }
-        ContainerKind::Safetensors => {
+        ContainerKind::Safetensors | ContainerKind::Iebin => {
             let name = name.strip_prefix(PEFT_PREFIX)?;
             let name = name.strip_suffix(".weight")?;
             // Some programs keep the name that PEFT gives the adapter while it trains.
@@ -86,8 +86,7 @@ fn opened(
     }
     let container = Container::open(path, &limits.file)?;
     if container.kind() != ContainerKind::Gguf {
-        let sentence =
-            "is a file of safetensors; an adapter is its folder, with 'adapter_config.json', or a GGUF";
+        let sentence = "is no GGUF file; an adapter is its folder, with 'adapter_config.json', or a GGUF";
         return Err(Error::new(sentence));
     }
     let settings = AdapterConfig::gguf(container.metadata(), (&facts.name, &arch.matches.gguf))?;

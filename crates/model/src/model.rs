@@ -58,7 +58,9 @@ impl ModelFiles {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let mut config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => Some(read_json(folder, "config.json", limits)?),
+            ContainerKind::Safetensors | ContainerKind::Iebin => {
+                Some(read_json(folder, "config.json", limits)?)
+            }
         };
         let container = match &mut config {
             Some(config) => mlx_config::revealed(container, config)?,
@@ -66,7 +68,7 @@ impl ModelFiles {
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => GenerationConfig::read(folder, limits)?,
+            ContainerKind::Safetensors | ContainerKind::Iebin => GenerationConfig::read(folder, limits)?,
         };
         let options = options.into();
         let allow_keys = options.allow_keys.clone();
@@ -108,7 +110,9 @@ impl ModelFiles {
         let container = Container::open(path, &limits.file)?;
         let config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => Some(read_json(&self.folder, "config.json", limits)?),
+            ContainerKind::Safetensors | ContainerKind::Iebin => {
+                Some(read_json(&self.folder, "config.json", limits)?)
+            }
         };
         DraftFiles::open(container, config.as_ref(), (&self.arch, self.facts.layers.len()), limits)
     }

@@ -55,7 +55,7 @@ impl NamePatterns {
     /// If the number of these layers is none.
     pub fn unused(arch: &Arch, container: &Container, layers: usize) -> Result<NamePatterns> {
         let patterns: Vec<String> = match container.kind() {
-            ContainerKind::Safetensors => {
+            ContainerKind::Safetensors | ContainerKind::Iebin => {
                 let draft = arch.draft.iter().map(|draft| format!("{}*", draft.start(layers)));
                 arch.unused.hf.iter().cloned().chain(draft).collect()
             }
@@ -67,7 +67,7 @@ impl NamePatterns {
             }
         };
         let drafting = match container.kind() {
-            ContainerKind::Safetensors => 0,
+            ContainerKind::Safetensors | ContainerKind::Iebin => 0,
             ContainerKind::Gguf => ModelConfig::Gguf(container.metadata()).drafting_layers(arch)?,
         };
         let drafting: Vec<String> = (layers..layers + drafting).map(|layer| layer.to_string()).collect();

@@ -179,7 +179,7 @@ impl ModelWeights {
     fn rearrange(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
-                ContainerKind::Safetensors => weight.hf_as,
+                ContainerKind::Safetensors | ContainerKind::Iebin => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
             let part = stored_as(weight, self.container.kind()).1;

@@ -11,7 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::ValueEnum;
 use girih::{DType, Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
-use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
+use girih_graph::description::byte_count;
+use girih_measure::{
+    BenchCase, BenchTimes, MinimalWork, Spread, TouchPlan, TouchTimes, WeightToucher, first_token, record,
+    speed,
+};
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
@@ -25,6 +29,7 @@ use crate::machine::{self, CpuTime};
 use crate::output::{bytes, counted, print_json};
 use crate::phases::StartPhases;
 use crate::progress::Unit;
+use crate::report::latency_json;
 use crate::typed_options::TypedOptions;
 
 /// The length of the prompt whose first token is timed.
@@ -81,9 +86,31 @@ pub struct Args {
     /// Skip measuring this machine's limits.
     #[arg(long)]
     no_limits: bool,
+    /// After each generated token, read one byte of each STRIDE [default: 256] over BYTES of the packed weights.
+    #[arg(long, value_name = "BYTES[:STRIDE]", value_parser = touch)]
+    touch: Option<TouchPlan>,
+    /// Count the time of --touch as time of the tokens.
+    #[arg(long, requires = "touch")]
+    touch_in_window: bool,
     /// Append the rows to this machine's record in this folder.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/record")]
     record: Option<PathBuf>,
+}
+
+/// The stride of `--touch` if it states none: that of IE-Core's harness (`IE_STRIDE_BYTES`).
+const DEFAULT_STRIDE: u64 = 256;
+
+/// Parses `BYTES` or `BYTES:STRIDE`.
+fn touch(text: &str) -> std::result::Result<TouchPlan, String> {
+    let (bytes, stride) = match text.split_once(':') {
+        Some((bytes, stride)) => (bytes, byte_count(stride)?),
+        None => (text, DEFAULT_STRIDE),
+    };
+    let bytes = byte_count(bytes)?;
+    if bytes == 0 || stride == 0 {
+        return Err("must have at least one byte and a stride of at least one byte".to_owned());
+    }
+    Ok(TouchPlan { bytes, stride, in_window: false })
 }
 
 /// The values of `--format`.
@@ -109,6 +136,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     if args.record.is_some() && drafts(args).name().is_some() {
         return Err(Error::call("a record has no columns for drafts; omit --record or --draft"));
+    }
+    if args.record.is_some() && args.touch.is_some() {
+        return Err(Error::call("a record has no columns for touched weights; omit --record or --touch"));
+    }
+    if args.touch.is_some() && args.parallel > 1 {
+        return Err(Error::call(
+            "--touch walks between the tokens of one sequence; omit --parallel or --touch",
+        ));
     }
     let format = if args.json { OutputFormat::Json } else { args.format };
     let show = args.device.show.show();
@@ -198,7 +233,9 @@ fn measure(
         let bar = show.bar("measuring", 0, Unit::Things("tokens"));
         let before = CpuTime::now();
         let begun = Instant::now();
-        let times = speed(&mut engine, case, args.repetitions, SEED, &mut bar.watcher())?;
+        let plan = args.touch.map(|plan| TouchPlan { in_window: args.touch_in_window, ..plan });
+        let mut touch = plan.filter(|_| case.generated > 0).map(WeightToucher::new);
+        let times = speed(&mut engine, case, args.repetitions, SEED, touch.as_mut(), &mut bar.watcher())?;
         bar.finish_and_clear();
         let seconds = begun.elapsed().as_secs_f64();
         let foreign = before.and_then(|before| Some(CpuTime::now()?.foreign_since(&before, seconds)));
@@ -207,6 +244,18 @@ fn measure(
             let (file, name, BenchTimes { drafted, accepted, .. }) = (&subject.file, case.name(), &times);
             notes.push(format!("{file}: {name}: {accepted} of {drafted} drafted tokens were accepted"));
         }
+        if let Some(TouchTimes { plan, bytes: walked, time, checksum }) =
+            touch.as_ref().map(WeightToucher::times)
+        {
+            let (file, name, seconds) = (&subject.file, case.name(), time.as_secs_f64());
+            let rate = walked as f64 / seconds.max(1e-9) / 1e9;
+            let counts = if plan.in_window { "counts" } else { "does not count" };
+            notes.push(format!(
+                "{file}: {name}: {} of weights touched in {seconds:.3} s, {rate:.2} GB/s, which {counts} as time of the \
+                 tokens; checksum {checksum:02x}",
+                bytes(walked)
+            ));
+        }
         each(BenchRow {
             subject: subject.clone(),
             case,
@@ -214,6 +263,7 @@ fn measure(
             limits: limits.copied(),
             draft: draft.clone(),
             times,
+            touch: touch.map(|touch| touch.times()),
             foreign,
             phases: phases.clone(),
             start: start.take(),
@@ -356,6 +406,8 @@ struct BenchRow {
     /// What drafted, if anything did.
     draft: Option<String>,
     times: BenchTimes,
+    /// What was read of the weights after the tokens, if --touch asks for it.
+    touch: Option<TouchTimes>,
     /// CPUs that other processes used.
     foreign: Option<f64>,
     /// The start, up to the first token of a short prompt.
@@ -453,6 +505,10 @@ impl BenchRow {
             ("foreign_processors", json!(self.foreign)),
             ("first_token_seconds", json!(self.phases.total().as_secs_f64())),
             ("peak_resident", json!(self.peak_resident)),
+            // Counted on the graph. A token reads the share `coverage` of the stored weights, with keys and values.
+            ("bytes_touched", json!(self.work.bytes())),
+            ("coverage", json!(self.work.bytes() / tokens / (*bytes).max(1) as f64)),
+            ("effective_gb_s", json!(self.work.bytes() / self.seconds().max(1e-9) / 1e9)),
         ]
     }
 
@@ -466,6 +522,8 @@ impl BenchRow {
         row.insert("draft".to_owned(), json!(self.draft));
         row.insert("drafted_tokens".to_owned(), json!(self.times.drafted));
         row.insert("accepted_tokens".to_owned(), json!(self.times.accepted));
+        row.insert("latency_ms".to_owned(), latency_json(&self.times.latencies));
+        row.insert("touch".to_owned(), json!(self.touch.as_ref().map(touch_json)));
         row.insert("start".to_owned(), self.phases.json());
         row.insert("machine_default".to_owned(), json!(self.subject.machine_default));
         row.insert("tuning".to_owned(), json!(self.tuning));
@@ -489,6 +547,21 @@ impl BenchRow {
         }
         fields
     }
+}
+
+/// The walks over the weights as fields; `gb_s` counts the bytes walked over.
+fn touch_json(touch: &TouchTimes) -> Value {
+    let TouchTimes { plan: TouchPlan { bytes, stride, in_window }, bytes: walked, time, checksum } = touch;
+    let seconds = time.as_secs_f64();
+    json!({
+        "bytes_per_token": bytes,
+        "stride": stride,
+        "in_window": in_window,
+        "bytes": walked,
+        "seconds": seconds,
+        "gb_s": *walked as f64 / seconds.max(1e-9) / 1e9,
+        "checksum": checksum,
+    })
 }
 
 /// Formats a number of parameters: `1.24 B`.

@@ -10,6 +10,7 @@ use girih::{
 };
 use girih_file::{ContainerKind, quote};
 use girih_graph::{BLOCK_POSITIONS, StateGroup, StateKind};
+use girih_measure::{Duplicates, RepeatedParts, duplicates};
 use girih_model::arch::{schema, shipped_text};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_words::TextProcessor;
@@ -43,6 +44,9 @@ pub struct Args {
     /// List every weight.
     #[arg(long)]
     tensors: bool,
+    /// Read all weights and show how much of them repeats, by the size of the parts.
+    #[arg(long, conflicts_with = "graph")]
+    duplicates: bool,
     /// Print the graph of the largest step.
     #[arg(long)]
     graph: bool,
@@ -82,12 +86,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (activations, machine_default) = (plan.numerics().name(), plan.machine_default());
     let needed = plan.memory();
     let free = FreeMemory::now();
+    let repeated = args.duplicates.then(|| duplicates(model.weights.container())).transpose()?;
     if args.json {
         print_json(&json!({
             "facts": facts(model),
             "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
             "storage": storage(model),
             "tensors": args.tensors.then(|| tensors(model)),
+            "duplicates": repeated.as_ref().map(duplicates_json),
             "key": plan.key().to_string(),
             "backend": backend,
             "activations": activations,
@@ -117,6 +123,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.tensors {
         print_tensors(model)?;
     }
+    if let Some(repeated) = &repeated {
+        print_duplicates(repeated)?;
+    }
     print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
     print_line!("activations: {activations}")?;
@@ -128,6 +137,30 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+fn duplicates_json(found: &Duplicates) -> Value {
+    let parts = found.parts.iter().map(|RepeatedParts { part, count, repeated }| {
+        json!({"part": part, "count": count, "repeated_bytes": repeated})
+    });
+    json!({"bytes": found.bytes, "parts": parts.collect::<Vec<_>>(), "pairs": found.pairs})
+}
+
+fn print_duplicates(found: &Duplicates) -> Result<()> {
+    for RepeatedParts { part, count, repeated } in &found.parts {
+        let parts = counted(*count, "part");
+        match repeated {
+            Some(repeated) => {
+                let share = 100.0 * *repeated as f64 / found.bytes.max(1) as f64;
+                print_line!("repeated by {part:<15} {share:>6.2} % of {}, {parts}", bytes(found.bytes))?;
+            }
+            None => print_line!("repeated by {part:<15} not compared: {parts} are too many")?,
+        }
+    }
+    for (name, first) in &found.pairs {
+        print_line!("{} equals {}", quote(name), quote(first))?;
+    }
+    Ok(())
 }
 
 /// What the image tower of a model reads and takes, or why it cannot run.
@@ -333,7 +366,9 @@ fn template(model: &Model, text: &TextProcessor) -> Support {
 fn has_tokenizer(model: &ModelFiles) -> bool {
     let container = model.weights.container();
     match container.kind() {
-        ContainerKind::Safetensors => model.folder().join("tokenizer.json").symlink_metadata().is_ok(),
+        ContainerKind::Safetensors | ContainerKind::Iebin => {
+            model.folder().join("tokenizer.json").symlink_metadata().is_ok()
+        }
         ContainerKind::Gguf => container.metadata().iter().any(|(key, _)| key.starts_with("tokenizer.ggml.")),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use girih::AdapterSource;
-use girih_convert::{ConvertOptions, ConvertTarget, Recipe, WrittenTensor};
+use girih_convert::{ConvertOptions, ConvertTarget, IebinOptions, Q4Map, Recipe, WrittenTensor};
 use girih_model::ModelFiles;
 use girih_words::TextLimits;
 use serde_json::{Value, json};
@@ -22,9 +22,9 @@ use crate::progress::{Show, Unit};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Output: a .gguf file, or a folder for q4nx; it must not exist yet.
+    /// Output: a .gguf file, or a folder for q4nx and iebin; it must not exist yet.
     out: PathBuf,
-    /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, or q4nx.
+    /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, q4nx, or iebin.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
     target: ConvertTarget,
     /// Adapter (LoRA) to put into the weights: a folder of PEFT or a .gguf file.
@@ -33,6 +33,12 @@ pub struct Args {
     /// Storage formats of individual tensors, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
+    /// Matrices to store as integers of four bits in a folder of IEBIN, as JSON.
+    #[arg(long, value_name = "FILE")]
+    q4_map: Option<PathBuf>,
+    /// Widen all other tensors of a folder of IEBIN to single precision, for programs that read only this.
+    #[arg(long)]
+    iebin_f32: bool,
     /// Model name in the GGUF file [default: the name of its folder or file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -55,11 +61,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
     });
+    let iebin = iebin_options(args)?;
     let model = model(args)?;
     let default = NonZeroUsize::new(girih::default_threads()).unwrap_or(NonZeroUsize::MIN);
     let options = ConvertOptions {
         target: args.target,
         recipe: recipe.transpose()?,
+        iebin,
         name: args.name.clone(),
         threads: args.threads.unwrap_or(default),
         limits: TextLimits::DEFAULT,
@@ -98,15 +106,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// What is particular to a folder of IEBIN.
+fn iebin_options(args: &Args) -> Result<IebinOptions> {
+    let of_iebin = [("--q4-map", args.q4_map.is_some()), ("--iebin-f32", args.iebin_f32)];
+    if let Some((option, _)) =
+        of_iebin.iter().find(|(_, is_set)| *is_set && args.target != ConvertTarget::Iebin)
+    {
+        return Err(Error::call(format!("{option} is for --type iebin; omit {option}, or write iebin")));
+    }
+    let q4_map = args.q4_map.as_deref().map(Q4Map::read).transpose();
+    let q4_map = q4_map.map_err(|error| Error::call(error.to_string()))?;
+    Ok(IebinOptions { q4_map, single_precision: args.iebin_f32 })
+}
+
 /// The model, with the adapter in its weights if there is one.
 fn model(args: &Args) -> Result<ModelFiles> {
     let only = "a model that was just opened has no clones";
     let Some(path) = &args.adapter else {
         return Ok(loading::open_model(&args.model)?.into_files().expect(only));
     };
-    if args.target == ConvertTarget::Q4nx {
-        let sentence =
-            "q4nx copies tensors of the model's files; merge the adapter first, then quantize the result";
+    if matches!(args.target, ConvertTarget::Q4nx | ConvertTarget::Iebin) {
+        let sentence = "q4nx and iebin copy tensors of the model's files; merge the adapter first, then quantize the result";
         return Err(Error::call(sentence));
     }
     let source = AdapterSource { name: "adapter".to_owned(), path: path.clone() };

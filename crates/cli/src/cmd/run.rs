@@ -1,5 +1,7 @@
 //! `girih run`: answers or continues a prompt, streaming to standard output.
 
+mod prompts_file;
+
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -28,7 +30,7 @@ use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
-use crate::report::{self, memory_json, message_json, reply_json, summary};
+use crate::report::{self, ReplyTotals, memory_json, message_json, reply_json, summary};
 use crate::request::{TokenizedPrompt, check_sampling, request, user_message};
 use crate::typed_options::TypedOptions;
 
@@ -44,6 +46,12 @@ pub struct Args {
     /// Read the prompt from a file.
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
+    /// Answer each line of a file as a prompt, without the empty ones: a line of JSON for each, then their totals.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file", "image", "frames", "jsonl"])]
+    prompts_file: Option<PathBuf>,
+    /// Number of times to answer the prompts of the file.
+    #[arg(long, value_name = "N", requires = "prompts_file", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Image that the message is about; repeat for several.
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]
     image: Vec<PathBuf>,
@@ -88,6 +96,9 @@ pub struct Args {
     /// Print one JSON object per line: the start, each token, and the end.
     #[arg(long)]
     jsonl: bool,
+    /// Print one JSON object with the keys of IE-Core's inference-engine, for scripts that read it.
+    #[arg(long, conflicts_with_all = ["json", "jsonl"])]
+    compat_ie: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -99,6 +110,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     check_sampling(&args.sampling, &args.typed)?;
     let grammar = args.grammar.grammar()?;
     phases.end("open");
+    if let Some(file) = &args.prompts_file {
+        let prompts = prompts_file::prompts(file)?;
+        phases.restart();
+        let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+        let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
+        return prompts_file::answer(args, &prompts, plan, grammar.as_ref(), phases);
+    }
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
     if let Some(generation) = &model.files().generation {
@@ -134,7 +152,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         prepared,
     );
     bar.finish_and_clear();
-    let mut output = match (args.json, args.jsonl) {
+    let mut output = match (args.json || args.compat_ie, args.jsonl) {
         (true, _) => ReplyStream::Silent,
         (_, true) => ReplyStream::events(json!({}), is_chat),
         _ => ReplyStream::text(),
@@ -152,6 +170,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
+    if args.compat_ie {
+        return compat_line(&ReplyTotals::of(&ready.tokens, &reply));
+    }
     let loaded = end_fields(kv, &phases, &memory);
     let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
     let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &arithmetic, &loaded]);
@@ -160,6 +181,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ReplyStream::Events { .. } => print_event("end", &[&end])?,
         ReplyStream::Text(_) => {}
     }
+    Ok(Outcome::Done)
+}
+
+/// Prints the line of `--compat-ie`. The peak of memory is read after all replies, so reading it costs them no time.
+fn compat_line(totals: &ReplyTotals) -> Result<Outcome> {
+    print_json(&totals.compat_json(machine::status("VmHWM")))?;
     Ok(Outcome::Done)
 }
 
@@ -202,6 +229,7 @@ fn opens_chat(args: &Args) -> bool {
         || args.special
         || args.json
         || args.jsonl
+        || args.compat_ie
         || args.tools.is_some()
         || has_grammar
         || !args.image.is_empty()

@@ -1,4 +1,4 @@
-//! Commands and options of llama.cpp, Ollama and vLLM: girih's name for the same thing, or a sentence that
+//! Commands and options of llama.cpp, Ollama, vLLM and IE-Core: girih's name for the same thing, or a sentence that
 //! says why there is none.
 
 use std::ffi::OsString;
@@ -74,6 +74,16 @@ const OPTIONS: &[(&[&str], Counterpart)] = &[
     (&["--jinja"], Clause("girih always applies the model's chat template; remove")),
     (&["--lora"], Clause("--adapter adds an adapter; replace")),
     (&["--lora-scaled"], Clause("--adapter has no scale; change the adapter's lora_alpha, and replace")),
+    (&["--model-dir"], Name("--model")),
+    (&["--max-new"], Name("--max-tokens")),
+    (
+        &["--precision"],
+        Clause(
+            "the model's files decide the type of weights, and --act-precision that of activations; remove",
+        ),
+    ),
+    (&["--pretranspose"], Clause("girih always packs weights; remove")),
+    (&["--prefetch"], Clause("girih measures the distance of prefetches at each load; remove")),
     (&["--image"], Clause("only run takes images so; in chat, use /image FILE; remove")),
     (&["--api-key-file"], Name("--api-keys")),
     (&["-a", "--alias"], Name("--served-name")),

@@ -503,3 +503,17 @@ fn a_companion_that_is_a_pipe_or_leads_elsewhere_is_refused_at_once() {
         assert!(!error.contains("root:"), "{error}");
     }
 }
+
+#[test]
+fn inspect_shows_what_repeats_among_the_weights() {
+    let inspect = || girih(&["inspect", "stories260k", "--duplicates"]);
+    let found = inspect().with(&["--json"]).done().json();
+    let parts = found["duplicates"]["parts"].as_array().expect("a list of parts");
+    let names: Vec<_> = parts.iter().filter_map(|part| part["part"].as_str()).collect();
+    assert_eq!(names, ["tensor", "band of 32 rows", "block of 4 KiB", "group"]);
+    assert!(found["duplicates"]["bytes"].as_u64() > Some(500_000), "{found}");
+    assert_eq!(found["duplicates"]["pairs"].as_array().map(Vec::len), Some(0));
+    let shown = inspect().done().stdout;
+    assert!(shown.contains("repeated by tensor            0.00 % of "), "{shown}");
+    inspect().with(&["--graph"]).fails(2, "cannot be used with");
+}

@@ -25,6 +25,7 @@ mod process_limits;
 mod product_types;
 mod program;
 mod prompts;
+mod prompts_file;
 mod quantize;
 mod random_model;
 mod running_server;

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::program::{Folder, girih, name};
+use crate::program::{Folder, fixture, girih, name};
 
-const TYPES: [&str; 14] = [
+const TYPES: [&str; 15] = [
     "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "mxfp4", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m",
-    "q6_k", "q4nx",
+    "q6_k", "q4nx", "iebin",
 ];
 
 const PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
@@ -22,7 +22,8 @@ fn the_built_in_model_becomes_a_model_that_runs_in_every_type() {
     };
     let (original, tokens) = score("stories260k");
     for kind in TYPES {
-        let out = folder.file(&format!("{kind}{}", if kind == "q4nx" { "" } else { ".gguf" }));
+        let out =
+            folder.file(&format!("{kind}{}", if matches!(kind, "q4nx" | "iebin") { "" } else { ".gguf" }));
         let report = girih(&["quantize", "stories260k", name(&out), "--type", kind, "--json"]).done().json();
         assert_eq!(report["warnings"].as_array().map(Vec::len), Some(0), "{kind}: {report}");
         let (perplexity, same_tokens) = score(name(&out));
@@ -64,4 +65,27 @@ fn quantize_ends_with_size_ratio_and_time_and_can_be_quiet() {
     assert_eq!(json["bytes"].as_u64(), Some(size));
     assert!(json["input_bytes"].as_u64() > Some(size) && json["seconds"].as_f64() > Some(0.0), "{json}");
     quantize("d.gguf").fails(2, "already exists");
+}
+
+/// A folder of IEBIN runs, and the Q4_0 that it reads as gives the same logits, so the same perplexity.
+#[test]
+fn integers_of_iebin_give_the_logits_of_the_blocks_that_they_read_as() {
+    let folder = Folder::new();
+    let (model, text) = (fixture("llama32_tied"), folder.write("text", PROMPT));
+    let recipe = folder.write("recipe", "[[rule]]\ntensors = '*'\ntype = 'q4_0'");
+    let (iebin, gguf) = (folder.file("iebin"), folder.file("model.gguf"));
+    let quantize = |from: &str, to: &str, kind: &str| {
+        girih(&["quantize", from, to, "--type", kind, "--recipe", name(&recipe), "-q"]).done();
+    };
+    quantize(name(&model), name(&iebin), "iebin");
+    quantize(name(&iebin), name(&gguf), "q4_0");
+    let perplexity = |model: &str| {
+        girih(&["perplexity", model, name(&text), "--json", "-q"]).done().json()["perplexity"].as_f64()
+    };
+    let [folder_of, file] = [name(&iebin), name(&gguf)].map(perplexity);
+    assert!(folder_of.is_some() && folder_of == file, "{folder_of:?} {file:?}");
+    assert_ne!(perplexity(name(&model)), folder_of);
+    let call =
+        girih(&["quantize", name(&model), name(&folder.file("x.gguf")), "--type", "q4_0", "--iebin-f32"]);
+    call.fails(2, "--iebin-f32 is for --type iebin");
 }

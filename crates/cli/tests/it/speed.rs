@@ -166,3 +166,42 @@ fn the_nodes_of_a_profile_add_up() {
     girih(&["profile", "stories260k", "-p", "600"]).fails(2, "the model supports 512");
     girih(&["profile", "stories260k", "-p", "0", "-n", "0"]).fails(2, "0 tokens cannot be run");
 }
+
+#[test]
+fn touched_weights_are_timed_apart() {
+    let bench =
+        || girih(&["bench", "stories260k", "-p", "4", "-n", "8", "-r", "2", "--no-limits", "--quiet"]);
+    let rows = |more: &[&str]| bench().with(&["-o", "json"]).with(more).done().json();
+    let alone = rows(&[]);
+    let touched = rows(&["--touch", "3MB:64"]);
+    assert!(alone[1]["touch"].is_null() && touched[0]["touch"].is_null(), "{alone}{touched}");
+    let touch = &touched[1]["touch"];
+    // Two repetitions of eight tokens.
+    assert_eq!((number(touch, "bytes"), number(touch, "stride")), (16.0 * 3e6, 64.0));
+    assert!(number(touch, "seconds") > 0.0 && touch["checksum"].is_number(), "{touch}");
+    let seconds = |rows: &Value| {
+        rows[1]["samples_ns"].as_array().expect("samples").iter().filter_map(Value::as_f64).sum::<f64>() / 1e9
+    };
+    let whole = rows(&["--touch", "30MB:64", "--touch-in-window"]);
+    assert!(seconds(&whole) >= number(&whole[1]["touch"], "seconds"), "{whole}");
+    // The same bytes give the same sum, whatever the tokens are.
+    assert_eq!(rows(&["--touch", "3MB:64"])[1]["touch"]["checksum"], touch["checksum"]);
+    bench().with(&["--touch", "0"]).fails(2, "at least one byte");
+    bench().with(&["--touch", "1MB:x"]).fails(2, "must be a size");
+    bench().with(&["--touch", "1MB", "--parallel", "2"]).fails(2, "omit --parallel or --touch");
+    bench().with(&["--touch-in-window"]).fails(2, "--touch");
+    bench().with(&["--touch", "1MB", "--backend", "interpreter"]).fails(1, "use backend cpu");
+}
+
+#[test]
+fn a_row_counts_the_bytes_that_its_tokens_read() {
+    let rows = girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-r", "2", "--no-limits", "--quiet"]);
+    let rows = rows.with(&["-o", "json"]).done().json();
+    let row = &rows[0];
+    let per_token = number(row, "bytes_per_token");
+    assert!((number(row, "bytes_touched") - 8.0 * per_token).abs() < 1.0, "{row}");
+    let coverage = per_token / number(row, "model_size");
+    assert!((number(row, "coverage") - coverage).abs() < 1e-9, "{row}");
+    assert!(number(row, "effective_gb_s") > 0.0, "{row}");
+    assert_eq!(number(&row["latency_ms"], "samples"), 16.0);
+}

@@ -1,4 +1,4 @@
-//! Conversions to GGUF and to folders with Q4NX matrices.
+//! Conversions to GGUF and to folders with Q4NX matrices and of IEBIN.
 #![forbid(unsafe_code)]
 
 mod assembled;
@@ -10,6 +10,7 @@ mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
 mod gguf;
+mod iebin;
 #[path = "../../../model/tests/it/layered.rs"]
 mod layered;
 mod mutations;
@@ -21,7 +22,7 @@ mod vocabulary;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use girih_convert::{ConvertOptions, ConvertReport, ConvertTarget, Recipe, convert};
+use girih_convert::{ConvertOptions, ConvertReport, ConvertTarget, IebinOptions, Recipe, convert};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Result, View};
 
@@ -54,6 +55,7 @@ fn options(target: &str) -> ConvertOptions {
     ConvertOptions {
         target: target.parse::<ConvertTarget>().unwrap(),
         recipe: None,
+        iebin: IebinOptions::default(),
         name: Some("a model".to_owned()),
         threads: NonZeroUsize::MIN,
         limits: girih_words::TextLimits::DEFAULT,

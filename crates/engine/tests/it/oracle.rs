@@ -686,7 +686,13 @@ impl Reply {
                 self.ids.push(id);
                 self.text += &text;
             }
-            EventKind::Finished { stop, text, stats } => {
+            EventKind::Finished { stop, text, stats, latencies } => {
+                let samples = latencies.summary().map_or(0, |summary| summary.samples);
+                assert_eq!(
+                    samples,
+                    stats.decode.tokens.min(4096) as usize,
+                    "each decoded token has a latency"
+                );
                 self.text += &text;
                 (self.stop, self.stats) = (Some(stop), Some(stats));
             }

@@ -74,7 +74,7 @@ fn in_pieces(engine: &mut Engine, request: &TokenRequest) -> Whole {
                         whole.ids.push(*id);
                         whole.text += text;
                     }
-                    EventKind::Finished { stop, text, stats } => {
+                    EventKind::Finished { stop, text, stats, .. } => {
                         tail.lock().unwrap().1.clone_from(text);
                         whole.ids.extend(if let Stop::Token(id) = stop { Some(*id) } else { None });
                         whole.stop = stop.clone();

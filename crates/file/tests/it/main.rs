@@ -4,6 +4,7 @@
 mod bad_files;
 mod files;
 mod folder;
+mod iebin;
 mod mutations;
 mod outside;
 mod private;

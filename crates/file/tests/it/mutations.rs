@@ -1,6 +1,6 @@
 //! Randomly mutated files: each is refused, or its tensors lie within the file.
 
-use girih_file::fuzz::mutated;
+use girih_file::fuzz::{iebin, mutated};
 use girih_file::{FileLimits, HeaderContents, ReadAt, gguf, safetensors};
 use girih_tensor::Result;
 
@@ -28,4 +28,12 @@ fn mutated_gguf_files_never_panic() {
 #[test]
 fn mutated_safetensors_files_never_panic() {
     survives(&raw::good_safetensors(), safetensors::parse);
+}
+
+#[test]
+fn mutated_manifests_of_iebin_never_panic() {
+    let good = raw::good_iebin();
+    iebin(&good).expect("the unmutated manifest is valid");
+    let accepted = (1..=MUTATIONS).filter(|seed| iebin(&mutated(&good, *seed)).is_ok()).count();
+    assert!(accepted > 0, "some mutations change only names");
 }

@@ -93,3 +93,24 @@ pub fn good_safetensors() -> Vec<u8> {
         "scalar":{"dtype":"I8","shape":[],"data_offsets":[20,21]}}"#;
     safetensors(header, 21)
 }
+
+/// A small valid manifest of IEBIN whose files are those of [`girih_file::fuzz::iebin`].
+pub fn good_iebin() -> Vec<u8> {
+    let quant =
+        r#""per":"row","scale_bin":"/there/scales.bin","scale_dtype":"fp16","pack":"nibble_lohi","zp":0"#;
+    let tensors = [
+        r#"{"name":"a","dtype":"fp32","shape":[2,3],"offset":0,"nbytes":24}"#.to_owned(),
+        r#"{"name":"b","dtype":"BF16","shape":[4],"file":"x.bin","file_data_offset":64,"nbytes":8}"#
+            .to_owned(),
+        r#"{"name":"c","dtype":"fp32","shape":[6],"offset":0,"nbytes":24}"#.to_owned(),
+        format!(
+            r#"{{"name":"d","dtype":"int4","shape":[2,32],"offset":64,"nbytes":32,"quant":{{{quant}}}}}"#
+        ),
+        r#"{"name":"e","dtype":"f8_e4m3","shape":[8],"offset":128,"nbytes":8}"#.to_owned(),
+    ];
+    let tensors = tensors.join(",");
+    format!(
+        r#"{{"format":"iebin.v1","version":1,"bin":"model.ie.bin","dtype":"mixed","tensors":[{tensors}]}}"#
+    )
+    .into_bytes()
+}

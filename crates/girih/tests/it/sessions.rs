@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use girih::{
     CancelHandle, Engine, ErrorKind, Event, Model, Overflow, Plan, Reply, Request, Result, RunOptions,
@@ -74,6 +74,24 @@ fn a_full_queue_refuses_at_once_and_has_room_when_a_request_ends() -> Result<()>
     assert_eq!(first.tokens()?.len(), 400);
     assert_eq!(long()?.tokens()?.len(), 400, "the place of the first is free");
     drop(second);
+    Ok(())
+}
+
+/// The reader takes 20 ms for each event, and the engine waits for it; the tokens themselves take less.
+#[test]
+fn a_slow_reader_makes_no_token_slower() -> Result<()> {
+    let session = session(RunOptions { unread_events: 2, ..RunOptions::default() });
+    let (begun, mut ended) = (Instant::now(), None);
+    for event in session.generate(Request::new(PROMPT).max_tokens(30))? {
+        thread::sleep(Duration::from_millis(20));
+        if let Event::Finished { stats, latencies, .. } = event? {
+            ended = Some((stats, latencies.summary().expect("there are tokens after the first one")));
+        }
+    }
+    let (read, (stats, latency)) = (begun.elapsed(), ended.expect("the reply ends"));
+    assert!(read >= Duration::from_millis(600) && stats.decode.time < read / 2, "{read:?} {stats:?}");
+    assert_eq!(latency.samples, 29);
+    assert!(latency.p50 < Duration::from_millis(20) && latency.max <= stats.decode.time, "{latency:?}");
     Ok(())
 }
 

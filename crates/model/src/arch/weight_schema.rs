@@ -234,7 +234,7 @@ impl Weight {
     /// Whether it is a matrix that consists of whole rows of a tensor of this container, of which `part` says which.
     pub fn is_of_rows(&self, container: ContainerKind, part: Option<TensorPart>) -> bool {
         let (tensor, relayout) = match container {
-            ContainerKind::Safetensors => (&self.hf, self.hf_as),
+            ContainerKind::Safetensors | ContainerKind::Iebin => (&self.hf, self.hf_as),
             ContainerKind::Gguf => (&self.gguf, self.gguf_as),
         };
         let is_stack = tensor.as_deref().is_some_and(|tensor| tensor.contains(EXPERT));

@@ -61,7 +61,7 @@ impl Replier {
     pub fn rest(&mut self, dialogue: &Dialogue, begun: &FinishedReply) -> Result<FinishedReply> {
         let prompt = self.prompt(dialogue)?.followed_by(self.session.model(), &begun.ids)?;
         let held_back = prompt.format.as_ref().map(|format| format.held_back()).unwrap_or_default();
-        let FinishedReply { ids, text, message, stop, stats } = self.generate(prompt, 0)?;
+        let FinishedReply { ids, text, message, stop, stats, latencies } = self.generate(prompt, 0)?;
         let joined = |begun: &str, rest: &str| {
             let begun = if rest.is_empty() { begun } else { begun.strip_suffix(&held_back).unwrap_or(begun) };
             format!("{begun}{rest}")
@@ -72,7 +72,7 @@ impl Replier {
             ..message
         };
         let (ids, text) = ([&begun.ids[..], &ids].concat(), format!("{}{text}", begun.text));
-        Ok(FinishedReply { ids, text, message, stop, stats })
+        Ok(FinishedReply { ids, text, message, stop, stats, latencies })
     }
 
     /// The prompt that asks for a reply to `dialogue`.
