@@ -173,7 +173,8 @@ fn fixtures_are_within_the_bounds_of_their_goldens() {
         ops.extend(verified(name, run, kv));
         println!("{run:?}, {kv}: {:.1} s", begun.elapsed().as_secs_f64());
     }
-    let absent: Vec<&str> = OpName::ALL.iter().map(|op| op.name()).filter(|op| !ops.contains(op)).collect();
+    let absent: Vec<&str> =
+        OpName::ALL.iter().map(|op| op.spec().name).filter(|op| !ops.contains(op)).collect();
     assert_eq!(absent, WITHOUT_FIXTURE);
 }
 
@@ -204,10 +205,10 @@ fn replies(engine: &mut Engine, requests: &[u64], vocabulary: usize) -> Vec<Bits
     }
     while !engine.is_idle() {
         for event in engine.step() {
-            match event.kind {
+            match &event.kind {
                 EventKind::Token { id, logprobs, .. } => {
-                    let value = logprobs.expect("they were asked for").chosen.value;
-                    replies[indexes[&event.request]].push((id, value.to_bits()));
+                    let value = logprobs.as_ref().expect("they were asked for").chosen.value;
+                    replies[indexes[&event.request]].push((*id, value.to_bits()));
                 }
                 EventKind::Failed(error) => panic!("{error}"),
                 _ => {}

@@ -219,7 +219,7 @@ fn ten_thousand_replies_with_a_layers_drafts_have_the_librarys_bytes() {
     compare_model("qwen3_5_mtp", &Drafts::Mtp, 10_000);
 }
 
-/// On Mesa's software GPU: the whole model, then its last two layers.
+/// On Mesa's software GPU: the whole model, then its last two layers; and a mixture without its experts.
 ///
 /// `cargo test --locked -p girih-serve --features girih/gpu --test it thousand_replies_of_a_gpu -- --ignored`
 #[test]
@@ -231,4 +231,12 @@ fn a_thousand_replies_of_a_gpu_have_the_librarys_bytes() {
         options.models[0].run_options.backend = backend;
         compare(options, 1_000);
     }
+    let folder = with_tokenizer("granitemoehybrid");
+    let mut options = batches();
+    let ServedModel { source, run_options, .. } = &mut options.models[0];
+    *source = folder.to_str().unwrap().to_owned();
+    run_options.context = Some(448);
+    run_options.backend = gpu().with("cpu-experts", "on").unwrap();
+    compare(options, 200);
+    fs::remove_dir_all(folder).unwrap();
 }
