@@ -8,8 +8,9 @@ use girih_graph::routed_experts::without_weights;
 use girih_graph::{AppliedOp, DevicePool, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::{Error, ErrorKind, Result};
 
+use crate::cuda::refuse::{cuda_knows, cuda_objections};
 use crate::device::{GpuDevice, UPLOAD_BYTES};
-use crate::device_list::AdapterChoice;
+use crate::device_list::{AdapterChoice, find_cuda};
 use crate::integer_source::ProductUnit;
 use crate::kernel::KernelTuning;
 use crate::output::GpuOutput;
@@ -39,16 +40,32 @@ impl GpuBackend {
     /// # Errors
     /// When there is no such GPU, or it lacks what the kernels need.
     pub fn open(choice: &AdapterChoice, memory: Option<u64>, precision: ActPrecision) -> Result<GpuBackend> {
+        if let AdapterChoice::Cuda(number) = choice {
+            let device = GpuDevice::open_cuda(&find_cuda(*number)?)?;
+            if precision != ActPrecision::Int8 {
+                let sentence =
+                    "gpu:cuda has kernels for activations in int8 only: leave --act-precision int8";
+                return Err(Error::with_kind(ErrorKind::Refused, sentence));
+            }
+            let memory = memory.or_else(|| device.free_cuda_memory());
+            return Ok(GpuBackend::on(device, memory, precision));
+        }
         let adapter = choice.find()?;
         let memory = memory.or_else(|| adapter.free_memory());
         Ok(GpuBackend::on(GpuDevice::open(&adapter)?, memory, precision))
     }
 
     /// The backend without matrix units (does not affect results).
-    #[must_use]
-    pub fn without_matrix_units(mut self) -> GpuBackend {
+    ///
+    /// # Errors
+    /// When its kernels are those for CUDA, which multiply many rows by matrix units only.
+    pub fn without_matrix_units(mut self) -> Result<GpuBackend> {
+        if self.device.is_cuda() {
+            let sentence = "gpu:cuda multiplies many rows by matrix units only: leave --gpu-products matrix";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         self.tuning.unit = ProductUnit::Dot;
-        self
+        Ok(self)
     }
 
     /// The backend, if it uses matrix units.
@@ -93,12 +110,13 @@ impl Backend for GpuBackend {
     }
 
     fn kernels(&self) -> String {
-        self.device.product.clone()
+        let interface = if self.device.is_cuda() { " (CUDA)" } else { "" };
+        format!("{}{interface}", self.device.product)
     }
 
     fn describe(&self, _: &Graph) -> String {
-        let GpuDevice { name, product, driver, .. } = &*self.device;
-        format!("gpu:{name}, {product}, {driver}")
+        let GpuDevice { name, product, driver_name, .. } = &*self.device;
+        format!("gpu:{name}, {product}, {driver_name}")
     }
 
     /// Weights have the numbers of their format, and everything but rounded activations is `f32`.
@@ -111,11 +129,16 @@ impl Backend for GpuBackend {
     }
 
     fn knows(&self, call: &AppliedOp<&Value>) -> bool {
-        refuse::knows(call)
+        refuse::knows(call) && (!self.device.is_cuda() || cuda_knows(call))
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        refuse::objections(&self.own(graph))
+        let own = self.own(graph);
+        let mut list = refuse::objections(&own);
+        if self.device.is_cuda() {
+            list.extend(cuda_objections(&own));
+        }
+        list
     }
 
     fn leave_experts(&mut self) -> Result<()> {

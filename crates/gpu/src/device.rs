@@ -1,25 +1,20 @@
-//! The device: its buffers, its pipelines, submitting and waiting, and what may go wrong.
+//! The device: its buffers, its kernels, submitting and waiting, and what may go wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
 use girih_tensor::{Error, ErrorKind, Result};
-use wgpu::{
-    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
-    BindGroupLayoutEntry, BindingType, Buffer, BufferBinding, BufferBindingType, BufferDescriptor,
-    BufferUsages, CommandEncoder, ComputePipeline, ComputePipelineDescriptor, DeviceDescriptor,
-    ExperimentalFeatures, Features, Limits, MapMode, MemoryHints, PipelineCompilationOptions,
-    PipelineLayoutDescriptor, PollType, ShaderModuleDescriptor, ShaderSource, ShaderStages,
-};
 
-use crate::device_list::{GpuAdapter, MATRIX_FEATURES, ready};
+use crate::cuda::driver::{CudaDevice, CudaDriver};
+use crate::device_list::GpuAdapter;
+use crate::driver::{BoundKernel, BufferPart, Commands, Driver, GpuBuffer, NodeTimes, Pipeline};
+use crate::faults::{FaultLog, locked};
 use crate::integer_source::ProductUnit;
-use crate::kernel::{BindingUse, GpuKernel, IMMEDIATE_BYTES, KernelTuning};
-use crate::trusted;
+use crate::kernel::{GpuKernel, KernelTuning};
+use crate::wgpu_driver::WgpuDriver;
 
 /// After this time a device counts as hung. A step of a large prompt on software may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -33,91 +28,36 @@ const UNWRITTEN: usize = 3;
 /// The largest part of data that is uploaded at once.
 pub(crate) const UPLOAD_BYTES: usize = 64 << 20;
 
-/// A kernel that the driver has compiled.
-pub(crate) struct Pipeline {
-    pipeline: ComputePipeline,
-    layout: BindGroupLayout,
-}
-
-/// A part of a buffer.
-#[derive(Clone, Debug)]
-pub(crate) struct BufferPart {
-    pub buffer: Buffer,
-    pub offset: u64,
-    pub bytes: u64,
-}
-
-impl BufferPart {
-    /// A whole buffer.
-    pub fn whole(buffer: &Buffer) -> BufferPart {
-        BufferPart { buffer: buffer.clone(), offset: 0, bytes: buffer.size() }
-    }
-}
-
-/// What the driver has reported.
-#[derive(Debug, Default)]
-struct Faults {
-    /// The reason for which the device is lost.
-    lost: Option<String>,
-    /// The first error since the last check.
-    error: Option<Error>,
-    /// What tests have the driver report.
-    #[cfg(test)]
-    planned: PlannedFault,
-}
-
-/// A fault that a test plans, to be reported by a later check.
-#[cfg(test)]
-#[derive(Debug, Default)]
-struct PlannedFault {
-    /// The checks so far.
-    checks: usize,
-    /// The number of the check that reports it, and whether the device is lost; else its memory is short.
-    fault: Option<(usize, bool)>,
-}
-
-#[cfg(test)]
-impl Faults {
-    /// Counts a check; that of the planned number finds the fault.
-    fn count(&mut self) {
-        let number = self.planned.checks;
-        self.planned.checks += 1;
-        if let Some((_, is_lost)) = self.planned.fault.take_if(|(at, _)| *at == number) {
-            if is_lost {
-                self.lost = Some("it was removed".to_owned());
-            } else {
-                self.error = Some(out_of_memory());
-            }
-        }
-    }
-}
+/// The memory of a block that kernels for CUDA may declare.
+const CUDA_BLOCK_BYTES: u32 = 48 << 10;
 
 /// An open device.
 pub(crate) struct GpuDevice {
     pub name: String,
     pub product: String,
-    pub driver: String,
+    pub driver_name: String,
     /// Whether its memory is the host's.
     pub shares_memory: bool,
     is_software: bool,
-    device: wgpu::Device,
-    queue: wgpu::Queue,
-    faults: Arc<Mutex<Faults>>,
+    driver: Driver,
+    faults: Arc<FaultLog>,
     pipelines: Mutex<HashMap<GpuKernel, Arc<Pipeline>>>,
-    limits: Limits,
+    limits: DeviceLimits,
     tuning: KernelTuning,
+    unread: GpuBuffer,
+    unwritten: [GpuBuffer; UNWRITTEN],
+}
+
+/// What a device has room for.
+#[derive(Clone, Copy, Debug)]
+struct DeviceLimits {
+    binding_bytes: u64,
+    workgroup_bytes: u32,
     has_timestamps: bool,
-    unread: Buffer,
-    unwritten: [Buffer; UNWRITTEN],
 }
 
 /// The devices that this process has open: several models share one, and its compiled kernels.
 static OPEN: Mutex<Vec<Weak<GpuDevice>>> = Mutex::new(Vec::new());
-
-/// A panic elsewhere leaves the data whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl fmt::Debug for GpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,113 +68,97 @@ impl fmt::Debug for GpuDevice {
     }
 }
 
-/// The sentence of a driver that has no memory left.
-fn out_of_memory() -> Error {
-    let sentence = "the GPU has not enough free memory: choose a smaller context or model";
-    Error::with_kind(ErrorKind::OutOfMemory, sentence)
-}
-
-/// The sentence of an error of the driver.
-fn error_of(error: wgpu::Error) -> Error {
-    match error {
-        wgpu::Error::OutOfMemory { .. } => out_of_memory(),
-        wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
-            let first: String =
-                description.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect();
-            Error::with_kind(ErrorKind::DeviceFailed, format!("the GPU's driver refused a call: {first}"))
-        }
-    }
-}
-
 impl GpuDevice {
+    /// The device of this name that is open already, or a new one.
+    fn shared(name: &str, open: impl FnOnce() -> Result<GpuDevice>) -> Result<Arc<GpuDevice>> {
+        let mut all = locked(&OPEN);
+        all.retain(|device| device.strong_count() > 0);
+        let known = all.iter().filter_map(Weak::upgrade);
+        if let Some(device) = known.into_iter().find(|device| device.name == name && !device.is_lost()) {
+            return Ok(device);
+        }
+        let device = Arc::new(open()?);
+        all.push(Arc::downgrade(&device));
+        Ok(device)
+    }
+
     /// Opens an adapter, or returns the device that is open already.
     ///
     /// # Errors
     /// When the adapter lacks a feature that kernels need, or the driver fails.
     pub fn open(adapter: &GpuAdapter) -> Result<Arc<GpuDevice>> {
-        let mut open = locked(&OPEN);
-        open.retain(|device| device.strong_count() > 0);
-        let known = open.iter().filter_map(Weak::upgrade);
-        if let Some(device) =
-            known.into_iter().find(|device| device.name == adapter.name && !device.is_lost())
-        {
-            return Ok(device);
-        }
         let tuning = match (adapter.is_software, adapter.has_matrix_units()) {
             (true, _) => KernelTuning::SOFTWARE,
             (false, false) => KernelTuning::GPU,
             (false, true) => KernelTuning::GPU.with_unit(ProductUnit::Matrix),
         };
-        let device = Arc::new(GpuDevice::new(adapter, tuning)?);
-        open.push(Arc::downgrade(&device));
-        Ok(device)
+        GpuDevice::shared(&adapter.name, || GpuDevice::new(adapter, tuning))
+    }
+
+    /// Opens a device of CUDA, or returns the device that is open already.
+    ///
+    /// # Errors
+    /// When the device is too old, or the driver fails.
+    pub fn open_cuda(device: &CudaDevice) -> Result<Arc<GpuDevice>> {
+        GpuDevice::shared(&device.name, || GpuDevice::of_cuda(device))
     }
 
     /// Opens an adapter; kernels that it has no room for get smaller workgroups.
     pub fn new(adapter: &GpuAdapter, tuning: KernelTuning) -> Result<GpuDevice> {
-        let failed = |sentence: String| Error::with_kind(ErrorKind::DeviceFailed, sentence);
-        let product = &adapter.product;
-        let offered = adapter.adapter().features();
-        if !offered.contains(Features::IMMEDIATES) {
-            return Err(failed(format!(
-                "{product} lacks immediate data of kernels, which girih needs: update its driver"
-            )));
-        }
-        let has_timestamps = offered.contains(Features::TIMESTAMP_QUERY);
-        let timestamps = if has_timestamps { Features::TIMESTAMP_QUERY } else { Features::empty() };
-        let (units, experimental_features) = match tuning.unit {
-            ProductUnit::Dot => (Features::empty(), ExperimentalFeatures::disabled()),
-            ProductUnit::Matrix => (MATRIX_FEATURES, trusted::experimental_features()),
-            #[cfg(test)]
-            ProductUnit::MatrixTwin => (Features::SHADER_F16, ExperimentalFeatures::disabled()),
+        let faults = Arc::default();
+        let driver = WgpuDriver::open(adapter, tuning, &faults)?;
+        let offered = &driver.limits;
+        // Kernels count words in 32 bits.
+        let binding = offered.max_storage_buffer_binding_size.min(offered.max_buffer_size);
+        let limits = DeviceLimits {
+            binding_bytes: binding.min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES,
+            workgroup_bytes: offered.max_compute_workgroup_storage_size,
+            has_timestamps: driver.has_timestamps,
         };
-        let limits = adapter.adapter().limits();
-        check_limits(product, &limits)?;
-        let descriptor = DeviceDescriptor {
-            label: Some("girih"),
-            required_features: Features::IMMEDIATES | timestamps | units,
-            experimental_features,
-            required_limits: limits.clone(),
-            memory_hints: MemoryHints::MemoryUsage,
-            ..DeviceDescriptor::default()
+        let fits = tuning.invocations() <= offered.max_compute_invocations_per_workgroup;
+        let tuning = if fits { tuning } else { KernelTuning::SOFTWARE };
+        let GpuAdapter { name, product, driver: driver_name, .. } = adapter;
+        let names = [name, product, driver_name].map(String::clone);
+        let shares = (adapter.shares_memory, adapter.is_software);
+        GpuDevice::on(Driver::Wgpu(Box::new(driver)), names, shares, limits, tuning, faults)
+    }
+
+    /// Opens a device of CUDA.
+    pub fn of_cuda(device: &CudaDevice) -> Result<GpuDevice> {
+        let faults = Arc::default();
+        let driver = CudaDriver::open(device, &faults)?;
+        let limits = DeviceLimits {
+            binding_bytes: u64::from(u32::MAX) / NULL_BYTES * NULL_BYTES,
+            workgroup_bytes: CUDA_BLOCK_BYTES,
+            has_timestamps: true,
         };
-        let (device, queue) = ready(adapter.adapter().request_device(&descriptor))
-            .map_err(|error| failed(format!("{product} cannot be opened: {error}")))?;
-        let faults = Arc::new(Mutex::new(Faults::default()));
-        let reported = Arc::clone(&faults);
-        device.on_uncaptured_error(Arc::new(move |error| {
-            locked(&reported).error.get_or_insert_with(|| error_of(error));
-        }));
-        let reported = Arc::clone(&faults);
-        device.set_device_lost_callback(move |_, reason| {
-            locked(&reported).lost.get_or_insert(reason);
-        });
-        let null = |label| {
-            let usage = BufferUsages::STORAGE;
-            device.create_buffer(&BufferDescriptor {
-                label: Some(label),
-                size: NULL_BYTES,
-                usage,
-                mapped_at_creation: false,
-            })
-        };
-        let (unread, unwritten) = (null("unread"), [0; UNWRITTEN].map(|_| null("unwritten")));
+        let CudaDevice { name, product, driver: driver_name, .. } = device;
+        let names = [name, product, driver_name].map(String::clone);
+        let shares = (device.shares_memory, false);
+        GpuDevice::on(Driver::Cuda(driver), names, shares, limits, KernelTuning::CUDA, faults)
+    }
+
+    fn on(
+        driver: Driver,
+        [name, product, driver_name]: [String; 3],
+        (shares_memory, is_software): (bool, bool),
+        limits: DeviceLimits,
+        tuning: KernelTuning,
+        faults: Arc<FaultLog>,
+    ) -> Result<GpuDevice> {
+        let unread = driver.buffer("unread", NULL_BYTES);
+        let unwritten = [0; UNWRITTEN].map(|_| driver.buffer("unwritten", NULL_BYTES));
         let device = GpuDevice {
-            name: adapter.name.clone(),
-            product: product.clone(),
-            driver: adapter.driver.clone(),
-            shares_memory: adapter.shares_memory,
-            is_software: adapter.is_software,
-            device,
-            queue,
+            name,
+            product,
+            driver_name,
+            shares_memory,
+            is_software,
+            driver,
             faults,
-            pipelines: Mutex::new(HashMap::new()),
-            tuning: match tuning.invocations() <= limits.max_compute_invocations_per_workgroup {
-                true => tuning,
-                false => KernelTuning::SOFTWARE,
-            },
+            pipelines: Mutex::default(),
             limits,
-            has_timestamps,
+            tuning,
             unread,
             unwritten,
         };
@@ -244,26 +168,37 @@ impl GpuDevice {
 
     /// Whether the device is lost; then it computes nothing any more.
     pub fn is_lost(&self) -> bool {
-        locked(&self.faults).lost.is_some()
+        self.faults.is_lost()
+    }
+
+    /// Whether its driver is that of CUDA.
+    pub fn is_cuda(&self) -> bool {
+        matches!(self.driver, Driver::Cuda(_))
+    }
+
+    /// The bytes of memory that are free, if its driver is that of CUDA.
+    pub fn free_cuda_memory(&self) -> Option<u64> {
+        match &self.driver {
+            Driver::Cuda(driver) => driver.free_memory(),
+            Driver::Wgpu(_) => None,
+        }
     }
 
     /// The number of checks so far.
     #[cfg(test)]
     pub fn checks(&self) -> usize {
-        locked(&self.faults).planned.checks
+        self.faults.checks()
     }
 
     /// Plans a fault that the check of this number reports.
     #[cfg(test)]
     pub fn plan_fault(&self, check: usize, is_lost: bool) {
-        locked(&self.faults).planned.fault = Some((check, is_lost));
+        self.faults.plan(check, is_lost);
     }
 
     /// The bytes of the largest binding.
     pub fn binding_limit(&self) -> u64 {
-        let Limits { max_storage_buffer_binding_size: binding, max_buffer_size: buffer, .. } = self.limits;
-        // Kernels count words in 32 bits.
-        binding.min(buffer).min(u64::from(u32::MAX)) / NULL_BYTES * NULL_BYTES
+        self.limits.binding_bytes
     }
 
     /// What differs between devices in its kernels.
@@ -273,12 +208,12 @@ impl GpuDevice {
 
     /// The bytes of memory that a workgroup has.
     pub fn workgroup_bytes(&self) -> u32 {
-        self.limits.max_compute_workgroup_storage_size
+        self.limits.workgroup_bytes
     }
 
     /// Whether times of kernels can be read.
     pub fn has_timestamps(&self) -> bool {
-        self.has_timestamps
+        self.limits.has_timestamps
     }
 
     /// What is bound where a kernel reads nothing.
@@ -296,21 +231,14 @@ impl GpuDevice {
     /// # Errors
     /// When the driver reported an error, or the device is lost.
     pub fn check(&self) -> Result<()> {
-        let mut faults = locked(&self.faults);
-        #[cfg(test)]
-        faults.count();
-        if let Some(reason) = &faults.lost {
-            let sentence = format!("the GPU {} is lost ({reason}): load the model again", self.product);
-            return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
-        }
-        faults.error.take().map_or(Ok(()), Err)
+        self.faults.check(&self.product)
     }
 
     /// Makes a zeroed buffer for kernels.
     ///
     /// # Errors
     /// When memory is short, or the size exceeds what the device can bind.
-    pub fn buffer(&self, what: &str, bytes: u64) -> Result<Buffer> {
+    pub fn buffer(&self, what: &str, bytes: u64) -> Result<GpuBuffer> {
         let size = bytes.max(NULL_BYTES).next_multiple_of(NULL_BYTES);
         if size > self.binding_limit() {
             let limit = self.binding_limit();
@@ -320,13 +248,7 @@ impl GpuDevice {
             );
             return Err(Error::with_kind(ErrorKind::OutOfMemory, sentence));
         }
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-        let buffer = self.device.create_buffer(&BufferDescriptor {
-            label: Some(what),
-            size,
-            usage,
-            mapped_at_creation: false,
-        });
+        let buffer = self.driver.buffer(what, size);
         self.check().map_err(|error| error.of(what))?;
         Ok(buffer)
     }
@@ -335,20 +257,16 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When memory is short.
-    pub fn staging(&self, bytes: u64) -> Result<Buffer> {
-        let size = bytes.max(NULL_BYTES).next_multiple_of(NULL_BYTES);
-        let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let label = Some("staging");
-        let buffer =
-            self.device.create_buffer(&BufferDescriptor { label, size, usage, mapped_at_creation: false });
+    pub fn staging(&self, bytes: u64) -> Result<GpuBuffer> {
+        let buffer = self.driver.staging(bytes.max(NULL_BYTES).next_multiple_of(NULL_BYTES));
         self.check()?;
         Ok(buffer)
     }
 
     /// Writes bytes to a buffer before what is submitted next.
-    pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) {
+    pub fn write(&self, buffer: &GpuBuffer, offset: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
-            self.queue.write_buffer(buffer, offset, bytes);
+            self.driver.write(buffer, offset, bytes);
         }
     }
 
@@ -356,70 +274,37 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn upload(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn upload(&self, buffer: &GpuBuffer, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut at = offset;
         for part in bytes.chunks(UPLOAD_BYTES) {
             self.write(buffer, at, part);
             at += part.len() as u64;
-            self.submit(self.encoder())?;
+            self.submit(self.commands())?;
         }
         Ok(())
     }
 
     /// Begins a list of commands.
-    pub fn encoder(&self) -> CommandEncoder {
-        self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("girih") })
+    pub fn commands(&self) -> Commands {
+        self.driver.commands()
     }
 
-    /// Makes room for times.
-    pub fn queries(&self, count: u32) -> wgpu::QuerySet {
-        let ty = wgpu::QueryType::Timestamp;
-        self.device.create_query_set(&wgpu::QuerySetDescriptor { label: Some("times"), ty, count })
-    }
-
-    /// A buffer that times are written to.
-    pub fn query_buffer(&self, bytes: u64) -> Buffer {
-        let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
-        let label = Some("times");
-        self.device.create_buffer(&BufferDescriptor { label, size: bytes, usage, mapped_at_creation: false })
-    }
-
-    /// Nanoseconds of a unit of time.
-    pub fn time_unit(&self) -> f32 {
-        self.queue.get_timestamp_period()
+    /// Room for the times of this number of nodes.
+    pub fn times(&self, count: u32) -> NodeTimes {
+        self.driver.times(count)
     }
 
     /// Submits commands, before others; the wait for these reports what goes wrong.
-    pub fn begin(&self, encoder: CommandEncoder) {
-        self.queue.submit([encoder.finish()]);
+    pub fn begin(&self, commands: Commands) {
+        self.driver.begin(commands);
     }
 
     /// Submits commands and waits until they have run.
     ///
     /// # Errors
     /// When the device fails or hangs.
-    pub fn submit(&self, encoder: CommandEncoder) -> Result<()> {
-        let index = self.queue.submit([encoder.finish()]);
-        self.wait(index)
-    }
-
-    fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
-        let waited =
-            self.device.poll(PollType::Wait { submission_index: Some(index), timeout: Some(PATIENCE) });
-        self.check()?;
-        match waited {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let (product, seconds) = (&self.product, PATIENCE.as_secs());
-                let sentence = format!(
-                    "the GPU {product} has not finished within {seconds} s ({error}): load the model again"
-                );
-                locked(&self.faults).lost.get_or_insert_with(|| "it hangs".to_owned());
-                // Dropping the queue would wait for the device without a limit.
-                std::mem::forget((self.device.clone(), self.queue.clone()));
-                Err(Error::with_kind(ErrorKind::DeviceFailed, sentence))
-            }
-        }
+    pub fn submit(&self, commands: Commands) -> Result<()> {
+        self.driver.submit(commands, PATIENCE)
     }
 
     /// Submits commands that write to a staging buffer, waits, and hands its first bytes to `read`.
@@ -428,45 +313,31 @@ impl GpuDevice {
     /// When the device fails or hangs.
     pub fn submit_and_read<T>(
         &self,
-        encoder: CommandEncoder,
-        staging: &Buffer,
+        commands: Commands,
+        staging: &GpuBuffer,
         bytes: u64,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
-        let index = self.queue.submit([encoder.finish()]);
-        let bytes = bytes.next_multiple_of(8).max(8);
-        let slice = staging.slice(..bytes);
-        let (sender, receiver) = mpsc::channel();
-        slice.map_async(MapMode::Read, move |mapped| drop(sender.send(mapped)));
-        self.wait(index)?;
-        let failed = |fault: String| {
-            let sentence = format!("the results of {} cannot be read: {fault}", self.product);
-            Error::with_kind(ErrorKind::DeviceFailed, sentence)
-        };
-        match receiver.recv_timeout(PATIENCE) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(failed(error.to_string())),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Err(failed("the driver does not answer".to_owned()));
-            }
-        }
-        let result = {
-            let view = slice.get_mapped_range().map_err(|error| failed(error.to_string()))?;
-            read(&view)
-        };
-        staging.unmap();
-        Ok(result)
+        self.driver.submit_and_read(commands, (staging, bytes), PATIENCE, read)
+    }
+
+    /// Submits the last commands whose times are taken, waits, and returns the times.
+    ///
+    /// # Errors
+    /// When the device fails or hangs.
+    pub fn submit_and_time(&self, commands: Commands, times: &NodeTimes) -> Result<Vec<Duration>> {
+        self.driver.submit_and_time(commands, times, PATIENCE)
     }
 
     /// Reads a part of a buffer.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn read(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    pub fn read(&self, buffer: &GpuBuffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let staging = self.staging(bytes)?;
-        let mut encoder = self.encoder();
-        encoder.copy_buffer_to_buffer(buffer, offset, &staging, 0, bytes.next_multiple_of(4));
-        self.submit_and_read(encoder, &staging, bytes, |read| read[..bytes as usize].to_vec())
+        let mut commands = self.commands();
+        commands.copy(buffer, offset, &staging, 0, bytes.next_multiple_of(4));
+        self.submit_and_read(commands, &staging, bytes, |read| read[..bytes as usize].to_vec())
     }
 
     /// The pipeline of a kernel; the first call compiles it.
@@ -504,85 +375,20 @@ impl GpuDevice {
     }
 
     fn compile(&self, kernel: GpuKernel) -> Result<Pipeline> {
-        let source = kernel.source(self.tuning);
-        let label = Some(kernel.name());
-        let descriptor = ShaderModuleDescriptor { label, source: ShaderSource::Wgsl(source.into()) };
-        let module = match kernel.is_trusted() {
-            true => trusted::shader(&self.device, descriptor),
-            false => self.device.create_shader_module(descriptor),
-        };
-        let entry = |(index, binding): (usize, &BindingUse)| BindGroupLayoutEntry {
-            binding: index as u32,
-            visibility: ShaderStages::COMPUTE,
-            ty: BindingType::Buffer {
-                ty: BufferBindingType::Storage { read_only: *binding == BindingUse::Read },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
-        };
-        let entries: Vec<BindGroupLayoutEntry> = kernel.bindings().iter().enumerate().map(entry).collect();
-        let layout =
-            self.device.create_bind_group_layout(&BindGroupLayoutDescriptor { label, entries: &entries });
-        let pipeline_layout = self.device.create_pipeline_layout(&PipelineLayoutDescriptor {
-            label,
-            bind_group_layouts: &[Some(&layout)],
-            immediate_size: IMMEDIATE_BYTES,
-        });
-        let pipeline = self.device.create_compute_pipeline(&ComputePipelineDescriptor {
-            label,
-            layout: Some(&pipeline_layout),
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: PipelineCompilationOptions {
-                zero_initialize_workgroup_memory: false,
-                ..PipelineCompilationOptions::default()
-            },
-            cache: None,
-        });
+        let pipeline = self.driver.compile(kernel, self.tuning)?;
         self.check().map_err(|error| error.of(format!("kernel {}", kernel.name())))?;
-        Ok(Pipeline { pipeline, layout })
+        Ok(pipeline)
     }
 
     /// Binds parts of buffers to a pipeline.
-    pub fn bind(&self, pipeline: &Pipeline, parts: &[BufferPart]) -> BindGroup {
-        let resources = parts.iter().map(|part| {
-            let size = std::num::NonZeroU64::new(part.bytes);
-            wgpu::BindingResource::Buffer(BufferBinding { buffer: &part.buffer, offset: part.offset, size })
-        });
-        let entries: Vec<BindGroupEntry<'_>> =
-            (0..).zip(resources).map(|(binding, resource)| BindGroupEntry { binding, resource }).collect();
-        self.device.create_bind_group(&BindGroupDescriptor {
-            label: None,
-            layout: &pipeline.layout,
-            entries: &entries,
-        })
+    ///
+    /// # Errors
+    /// When the driver refuses them.
+    pub fn bind(&self, pipeline: &Pipeline, parts: &[BufferPart]) -> Result<BoundKernel> {
+        let bound = self.driver.bind(pipeline, parts);
+        self.check()?;
+        Ok(bound)
     }
-}
-
-impl Pipeline {
-    /// The pipeline.
-    pub fn pipeline(&self) -> &ComputePipeline {
-        &self.pipeline
-    }
-}
-
-/// Checks what the kernels need.
-fn check_limits(product: &str, limits: &Limits) -> Result<()> {
-    let needs = [
-        ("storage buffers of a kernel", u64::from(limits.max_storage_buffers_per_shader_stage), 10),
-        ("invocations of a workgroup", u64::from(limits.max_compute_invocations_per_workgroup), 256),
-        ("bytes of workgroup memory", u64::from(limits.max_compute_workgroup_storage_size), 24_576),
-        ("bytes of immediate data", u64::from(limits.max_immediate_size), u64::from(IMMEDIATE_BYTES)),
-        ("bytes of a binding", limits.max_storage_buffer_binding_size, 1 << 26),
-    ];
-    for (what, have, need) in needs {
-        if have < need {
-            let sentence = format!("{product} has {have} {what}, but girih needs {need}");
-            return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -604,12 +410,11 @@ mod tests {
     fn a_lost_device_is_a_sentence_each_time() {
         let Some(device) = any() else { return };
         assert_eq!(device.check(), Ok(()));
-        device.device.destroy();
-        // The driver tells it when it is asked.
-        drop(device.device.poll(PollType::Poll));
+        let Driver::Wgpu(driver) = &device.driver else { unreachable!("an adapter is one of wgpu") };
+        driver.destroy();
         assert!(device.is_lost());
         for _ in 0..2 {
-            let error = device.submit(device.encoder()).expect_err("nothing runs any more");
+            let error = device.submit(device.commands()).expect_err("nothing runs any more");
             assert_eq!(error.kind(), ErrorKind::DeviceFailed);
             assert!(error.to_string().contains("is lost"), "{error}");
         }

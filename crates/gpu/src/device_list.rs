@@ -10,6 +10,7 @@ use wgpu::{
     InstanceDescriptor, InstanceFlags, MemoryBudgetThresholds,
 };
 
+use crate::cuda::driver::{CudaDevice, cuda_devices};
 use crate::memory::free_memory;
 
 /// An adapter of this machine: a GPU, or a program that computes as one.
@@ -35,6 +36,8 @@ pub enum AdapterChoice {
     First(Option<String>),
     /// That of this number of an interface, as in `vulkan:1`; software, too.
     Numbered(String),
+    /// The device of this number of NVIDIA's driver, as in `cuda:1`. Nothing else chooses it.
+    Cuda(usize),
     /// The first whose product begins so, as in `llvmpipe`; software, too.
     Product(String),
 }
@@ -42,6 +45,9 @@ pub enum AdapterChoice {
 /// The interfaces by name.
 const INTERFACES: [(&str, wgpu::Backend); 2] =
     [("vulkan", wgpu::Backend::Vulkan), ("metal", wgpu::Backend::Metal)];
+
+/// The name of NVIDIA's interface.
+const CUDA: &str = "cuda";
 
 /// The share of the device's memory, in percent, beyond which the driver's budget refuses an allocation.
 const MEMORY_PERCENT: u8 = 98;
@@ -52,6 +58,8 @@ impl AdapterChoice {
         let is_interface = |text: &str| INTERFACES.iter().any(|(name, _)| *name == text);
         match text {
             None => AdapterChoice::First(None),
+            Some(CUDA) => AdapterChoice::Cuda(0),
+            Some(text) if let Some(number) = cuda_number(text) => AdapterChoice::Cuda(number),
             Some(text) if is_interface(text) => AdapterChoice::First(Some(text.to_owned())),
             Some(text) if text.split_once(':').is_some_and(|(name, _)| is_interface(name)) => {
                 AdapterChoice::Numbered(text.to_owned())
@@ -68,6 +76,7 @@ impl AdapterChoice {
                 !adapter.is_software && adapter.name.split(':').next() == Some(interface)
             }
             AdapterChoice::Numbered(name) => adapter.name == *name,
+            AdapterChoice::Cuda(_) => false,
             AdapterChoice::Product(product) => {
                 !product.is_empty() && adapter.product.to_lowercase().starts_with(&product.to_lowercase())
             }
@@ -99,6 +108,27 @@ impl AdapterChoice {
         };
         Err(Error::with_kind(ErrorKind::NotFound, sentence))
     }
+}
+
+/// The number in `cuda:1`.
+fn cuda_number(text: &str) -> Option<usize> {
+    text.strip_prefix(CUDA)?.strip_prefix(':')?.parse().ok()
+}
+
+/// The device of this number of NVIDIA's driver.
+///
+/// # Errors
+/// When there is no driver or no such device; the sentence lists those that there are.
+pub(crate) fn find_cuda(number: usize) -> Result<CudaDevice> {
+    let all = cuda_devices()?;
+    let list: Vec<String> =
+        all.iter().map(|device| format!("gpu:{} ({})", device.name, device.product)).collect();
+    all.into_iter().nth(number).ok_or_else(|| {
+        let known =
+            if list.is_empty() { "it lists none".to_owned() } else { format!("use {}", list.join(", ")) };
+        let sentence = format!("NVIDIA's driver has no device cuda:{number}: {known}");
+        Error::with_kind(ErrorKind::NotFound, sentence)
+    })
 }
 
 /// What the kernel of matrix units needs.
@@ -200,6 +230,8 @@ mod tests {
         assert_eq!(parse("vulkan"), AdapterChoice::First(Some("vulkan".to_owned())));
         assert_eq!(parse("metal:1"), AdapterChoice::Numbered("metal:1".to_owned()));
         assert_eq!(parse("llvmpipe"), AdapterChoice::Product("llvmpipe".to_owned()));
-        assert_eq!(parse("cuda:0"), AdapterChoice::Product("cuda:0".to_owned()));
+        assert_eq!(parse("cuda"), AdapterChoice::Cuda(0));
+        assert_eq!(parse("cuda:2"), AdapterChoice::Cuda(2));
+        assert_eq!(parse("cuda:x"), AdapterChoice::Product("cuda:x".to_owned()));
     }
 }

@@ -9,13 +9,14 @@ use girih_graph::description::{
 use girih_tensor::Result;
 
 use crate::backend::GpuBackend;
-use crate::device_list::{AdapterChoice, GpuAdapter, adapters};
+use crate::cuda::driver::{CudaDevice, cuda_devices};
+use crate::device_list::{AdapterChoice, GpuAdapter, adapters, find_cuda};
 use crate::precision::ActPrecision;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
     name: "gpu",
-    about: "a GPU, through Vulkan or Metal",
+    about: "a GPU, through Vulkan or Metal, or CUDA by name",
     devices,
     options: OPTIONS,
     exact: &[(PRECISION, "f32")],
@@ -93,7 +94,7 @@ const OPTIONS: &[BackendOption] = &[
     },
 ];
 
-/// The adapters by number, and the one that is meant by the choice, if its name is another one.
+/// The adapters and the devices of CUDA by number, and the one that is meant by the choice, if its name is another one.
 fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     let device = |name: Option<String>, adapter: &GpuAdapter| {
         let software = if adapter.is_software { ", software" } else { "" };
@@ -101,13 +102,36 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
         BackendDevice { name, about, settings: vec![("driver", adapter.driver.clone())] }
     };
     let all = adapters();
+    let choice = AdapterChoice::parse(settings.device.as_deref());
     let mut list: Vec<BackendDevice> =
         all.iter().map(|adapter| device(Some(adapter.name.clone()), adapter)).collect();
+    list.extend(cuda_list(&choice, settings.device.as_deref())?);
     let is_listed = list.iter().any(|known| known.name == settings.device);
-    if !is_listed && let Some(meant) = AdapterChoice::parse(settings.device.as_deref()).among(&all) {
+    if !is_listed && let Some(meant) = choice.among(&all) {
         list.push(device(settings.device.clone(), meant));
     }
     Ok(list)
+}
+
+/// The devices of CUDA, and the one that is meant by `name`. Without NVIDIA's driver there are none, unless one is meant.
+fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDevice>> {
+    let device = |name: &str, device: &CudaDevice| {
+        let about = format!("{}, through CUDA (never run on a GPU yet)", device.product);
+        BackendDevice {
+            name: Some(name.to_owned()),
+            about,
+            settings: vec![("driver", device.driver.clone())],
+        }
+    };
+    let AdapterChoice::Cuda(number) = choice else {
+        let all = cuda_devices().unwrap_or_default();
+        return Ok(all.iter().map(|found| device(&found.name, found)).collect());
+    };
+    let meant = find_cuda(*number)?;
+    let all = cuda_devices()?;
+    let others = all.iter().map(|found| device(&found.name, found));
+    let own = name.filter(|name| *name != meant.name).map(|name| device(name, &meant));
+    Ok(others.chain(own).collect())
 }
 
 fn precision(name: &str) -> Result<ActPrecision, String> {
@@ -123,6 +147,6 @@ fn open(settings: &BackendSettings, _: &Arc<dyn Services>) -> Result<Box<dyn Any
     Ok(Box::new(match settings.get(PRODUCTS) {
         None => backend,
         Some("matrix") => backend.with_matrix_units()?,
-        Some(_) => backend.without_matrix_units(),
+        Some(_) => backend.without_matrix_units()?,
     }))
 }

@@ -220,6 +220,8 @@ pub(crate) enum ProductUnit {
     Dot,
     /// Matrix units of 16 by 16 numbers in half precision, whose sums are in single precision.
     Matrix,
+    /// Matrix units of signed bytes, whose sums are integers.
+    IntegerMatrix,
     /// Loops in the place of matrix units, for tests on devices without them.
     #[cfg(test)]
     MatrixTwin,
@@ -228,7 +230,12 @@ pub(crate) enum ProductUnit {
 impl ProductUnit {
     /// Whether codes are brought in half precision.
     fn has_halves(self) -> bool {
-        self != ProductUnit::Dot
+        !matches!(self, ProductUnit::Dot | ProductUnit::IntegerMatrix)
+    }
+
+    /// Weight rows of a tile of 128 rows.
+    pub fn tile_weight_rows(self) -> u32 {
+        if self == ProductUnit::IntegerMatrix { 64 } else { 128 }
     }
 }
 

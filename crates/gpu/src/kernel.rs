@@ -33,6 +33,8 @@ enum IntegerTuning {
     Short,
     /// Workgroups for many processors, with all codes of a slice in flight.
     Wide,
+    /// The same for CUDA: a workgroup has no more teams than slices.
+    Cuda,
 }
 
 /// Workgroups that a GPU runs at once, at least: two for each of an H100's 132 processors.
@@ -57,6 +59,10 @@ impl KernelTuning {
         loads_at_once: 16,
     };
 
+    /// For the kernels for CUDA.
+    pub const CUDA: KernelTuning =
+        KernelTuning { integers: IntegerTuning::Cuda, unit: ProductUnit::IntegerMatrix, ..KernelTuning::GPU };
+
     /// With this unit for many rounded rows.
     pub fn with_unit(self, unit: ProductUnit) -> KernelTuning {
         KernelTuning { unit, ..self }
@@ -74,8 +80,13 @@ impl KernelTuning {
 
     /// The workgroups of a product of up to `rows` rows by integers: `bands` in all, of `groups` groups of columns.
     pub fn gemv_shape(self, rows: u32, bands: u32, groups: u32) -> GemvShape {
-        if self.integers == IntegerTuning::Short {
-            return GemvShape { rows, lanes: 32, teams: 8, reads_ahead: false };
+        match self.integers {
+            IntegerTuning::Short => return GemvShape { rows, lanes: 32, teams: 8, reads_ahead: false },
+            IntegerTuning::Cuda => {
+                let teams = if rows == 1 { groups.div_ceil(8).clamp(1, 16) } else { 8 };
+                return GemvShape { rows, lanes: 32, teams, reads_ahead: rows == 1 };
+            }
+            IntegerTuning::Wide => {}
         }
         let lanes = if bands < MANY_WORKGROUPS { 16 } else { 32 };
         // Several rows take more of the workgroup's memory.

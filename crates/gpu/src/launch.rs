@@ -2,7 +2,7 @@
 
 use girih_graph::Span;
 
-use crate::device::BufferPart;
+use crate::driver::BufferPart;
 use crate::kernel::GpuKernel;
 
 /// What a launch binds.

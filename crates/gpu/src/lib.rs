@@ -7,8 +7,11 @@
 
 mod activation_words;
 mod backend;
+mod cuda;
 mod device;
 mod device_list;
+mod driver;
+mod faults;
 mod group;
 mod heads;
 mod info;
@@ -34,6 +37,7 @@ mod temporary;
 mod trusted;
 mod weight_role;
 mod weights;
+mod wgpu_driver;
 
 pub use backend::GpuBackend;
 pub use device_list::{AdapterChoice, GpuAdapter, adapters};

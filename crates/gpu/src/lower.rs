@@ -11,7 +11,7 @@ use girih_graph::{
 use girih_tensor::{Error, Result};
 
 use crate::activation_words::{act_number, gate_words};
-use crate::device::BufferPart;
+use crate::driver::BufferPart;
 use crate::group::{FusedSum, GroupedMatmul, JoinedNodes, joined_name};
 use crate::kernel::GpuKernel;
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};

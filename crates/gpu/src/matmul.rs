@@ -1,10 +1,10 @@
 //! Products with matrices as launches: a kernel for few rows and one for many, with the same bits.
 
-use crate::device::BufferPart;
+use crate::driver::BufferPart;
 use crate::integer_source::ProductUnit;
 use crate::kernel::{GpuKernel, KernelTuning};
 use crate::launch::{BufferRef, Count, GpuLaunch, Instruction, LaunchGrid};
-use crate::layout::BAND;
+use crate::layout::{BAND, ScaleKind};
 use crate::matrix::MatrixShape;
 use crate::weights::MatrixPiece;
 
@@ -23,7 +23,7 @@ const SOME_ROWS: u32 = 64;
 /// The rows of an invocation of `gemm` in small and in large tiles, which have 16 times as many.
 const EACH: [u32; 2] = [4, 8];
 
-/// Rows and weight rows of a tile of matrix units.
+/// Rows of a tile of matrix units.
 const MATRIX_TILE: u32 = 128;
 
 /// A matrix, or several, with its pieces.
@@ -71,10 +71,16 @@ impl MatrixRef<'_> {
             ProductVariant { most_rows, kernel, x, rows: 16 * each, rounded_for }
         };
         let most = match self.integers {
+            // Two scales of a group leave no registers for large tiles.
+            Some(KernelTuning { unit: ProductUnit::IntegerMatrix, .. })
+                if layout.scales != ScaleKind::Half =>
+            {
+                many(u32::MAX, EACH[0])
+            }
             Some(KernelTuning { unit, .. }) if unit != ProductUnit::Dot => ProductVariant {
                 most_rows: u32::MAX,
                 kernel: GpuKernel::MatrixGemm(layout, unit),
-                x: bands.div_ceil(MATRIX_TILE / BAND as u32),
+                x: bands.div_ceil(unit.tile_weight_rows() / BAND as u32),
                 rows: MATRIX_TILE,
                 rounded_for: Some(unit),
             },

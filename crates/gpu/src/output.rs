@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use girih_graph::{Graph, HostRows, Output, Picks};
 use girih_tensor::Result;
-use wgpu::Buffer;
 
 use crate::device::GpuDevice;
+use crate::driver::GpuBuffer;
 use crate::picks::{RowPick, has_picks};
 
 /// Rows that the host has not fetched.
 #[derive(Debug)]
 pub(crate) struct DeviceRows {
     pub device: Arc<GpuDevice>,
-    pub buffer: Buffer,
+    pub buffer: GpuBuffer,
     pub count: usize,
 }
 

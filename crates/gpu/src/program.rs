@@ -8,13 +8,10 @@ use girih_graph::backend::{ExpertsCall, GivenRows, Input, NodeTime, Sequence, St
 use girih_graph::routed_experts::has_no_weights;
 use girih_graph::{Extent, Graph, HostRows, Node, RangeFault, Reads, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{DType, Error, Result};
-use wgpu::{
-    BindGroup, Buffer, CommandEncoder, ComputePass, ComputePassDescriptor, ComputePassTimestampWrites,
-};
 
-use crate::device::{BufferPart, GpuDevice, Pipeline};
+use crate::device::GpuDevice;
+use crate::driver::{BoundKernel, BufferPart, Commands, GpuBuffer};
 use crate::group::JoinedNodes;
-use crate::kernel::IMMEDIATE_BYTES;
 use crate::launch::{AttendLaunch, BufferRef, Count, GpuLaunch, Instruction};
 use crate::lower::{FusedLaunches, Lowering, NodeLaunches, NodeWay};
 use crate::output::{DeviceRows, GpuOutput};
@@ -48,11 +45,11 @@ pub struct GpuProgram {
     all_rows: List,
     /// Computes only the output rows of the values of these names, unless one of them is watched.
     output_rows_only: Option<(List, Vec<String>)>,
-    slots: Vec<Buffer>,
-    step: Buffer,
-    faults: Buffer,
+    slots: Vec<GpuBuffer>,
+    step: GpuBuffer,
+    faults: GpuBuffer,
     /// The largest numbers of the runs of result rows, and of the rows.
-    picks: [Buffer; 2],
+    picks: [GpuBuffer; 2],
     memory: RefCell<StepBuffers>,
 }
 
@@ -61,7 +58,7 @@ pub struct GpuProgram {
 struct StepBuffers {
     words: Vec<u32>,
     bytes: Vec<u8>,
-    staging: Option<Buffer>,
+    staging: Option<GpuBuffer>,
     /// Whether the last step has ended and found no faults, so that their number is 0.
     has_no_faults: bool,
 }
@@ -88,18 +85,7 @@ struct List {
 #[derive(Debug, Default)]
 struct BoundLaunches {
     state: u64,
-    launches: Vec<Option<BoundLaunch>>,
-}
-
-struct BoundLaunch {
-    pipeline: Arc<Pipeline>,
-    group: BindGroup,
-}
-
-impl std::fmt::Debug for BoundLaunch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BoundLaunch")
-    }
+    launches: Vec<Option<BoundKernel>>,
 }
 
 /// The sizes of the buffers that the programs of a graph share, and who uses them.
@@ -285,14 +271,14 @@ impl GpuProgram {
             launched: 0,
             staging: memory.staging.take(),
         };
-        let mut encoder = if watch.clocks() && self.device.has_timestamps() {
+        let mut commands = if watch.clocks() && self.device.has_timestamps() {
             run.timed(watch)?
         } else {
             run.untimed(watch)?
         };
-        run.picks(&mut encoder)?;
+        run.picks(&mut commands)?;
         memory.staging = run.staging.take();
-        let faults = self.results(list, encoder, counts, output, memory)?;
+        let faults = self.results(list, commands, counts, output, memory)?;
         if !faults.is_empty() {
             let found = range_faults(list, state, faults);
             state.note(found);
@@ -355,7 +341,7 @@ impl GpuProgram {
     fn results(
         &self,
         list: &List,
-        mut encoder: CommandEncoder,
+        mut commands: Commands,
         counts: StepCounts,
         output: &mut GpuOutput,
         memory: &mut StepBuffers,
@@ -377,14 +363,14 @@ impl GpuProgram {
             Some(staging) if staging.size() >= all => staging,
             _ => self.device.staging(all)?,
         };
-        encoder.copy_buffer_to_buffer(&self.faults, 0, &staging, 0, HEAD_BYTES);
+        commands.copy(&self.faults, 0, &staging, 0, HEAD_BYTES);
         if pick_bytes > 0 {
-            encoder.copy_buffer_to_buffer(&self.picks[1], 0, &staging, HEAD_BYTES, pick_bytes);
+            commands.copy(&self.picks[1], 0, &staging, HEAD_BYTES, pick_bytes);
         }
         if let (Some(slot), true) = (slot, bytes > 0) {
-            encoder.copy_buffer_to_buffer(&self.slots[slot], 0, &staging, HEAD_BYTES + pick_bytes, bytes);
+            commands.copy(&self.slots[slot], 0, &staging, HEAD_BYTES + pick_bytes, bytes);
         }
-        let (faults, picks) = self.device.submit_and_read(encoder, &staging, all, |read| {
+        let (faults, picks) = self.device.submit_and_read(commands, &staging, all, |read| {
             let (head, read) = read.split_at(HEAD_BYTES as usize);
             let (picks, read) = read.split_at(pick_bytes as usize);
             for (to, from) in to.iter_mut().zip(read.as_chunks::<4>().0) {
@@ -437,7 +423,7 @@ struct Run<'a> {
     program: &'a GpuProgram,
     list: &'a List,
     state: &'a GpuState,
-    bound: &'a mut Vec<Option<BoundLaunch>>,
+    bound: &'a mut Vec<Option<BoundKernel>>,
     counts: StepCounts,
     sequences: &'a [Sequence<'a>],
     /// For each node, how it runs.
@@ -445,49 +431,45 @@ struct Run<'a> {
     /// The launches so far.
     launched: usize,
     /// A buffer through which values come to the host.
-    staging: Option<Buffer>,
+    staging: Option<GpuBuffer>,
 }
 
 impl Run<'_> {
     /// Encodes all nodes, and submits some of them while it encodes the next ones; what it returns is the rest. The step
     /// waits after each value that is watched, and for experts that are left to the caller.
-    fn untimed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+    fn untimed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
         let device = Arc::clone(&self.program.device);
-        let mut encoder = device.encoder();
+        let mut commands = device.commands();
         let mut nodes = self.list.nodes.iter().peekable();
         while nodes.peek().is_some() {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
             let (first, mut read) = (self.launched, None);
             for node in nodes.by_ref() {
-                self.node(node, &mut pass)?;
+                self.node(node, &mut commands)?;
                 read = Some(node).filter(|node| self.is_left(node) || watch.wants(self.name(node)));
                 if read.is_some() || self.launched >= first + LAUNCHES_AT_ONCE {
                     break;
                 }
             }
-            drop(pass);
-            encoder = match read {
+            commands = match read {
                 Some(node) => {
-                    let encoder = self.experts(node, encoder, watch)?;
-                    if watch.wants(self.name(node)) { self.watched(node, encoder, watch)? } else { encoder }
+                    let commands = self.experts(node, commands, watch)?;
+                    if watch.wants(self.name(node)) { self.watched(node, commands, watch)? } else { commands }
                 }
                 None if nodes.peek().is_some() => {
-                    device.begin(encoder);
-                    device.encoder()
+                    device.begin(commands);
+                    device.commands()
                 }
-                None => encoder,
+                None => commands,
             };
         }
-        Ok(encoder)
+        commands.end_pass();
+        Ok(commands)
     }
 
     /// Encodes the search for the largest number of each result row.
-    fn picks(&mut self, encoder: &mut CommandEncoder) -> Result<()> {
-        if let Some(pick) = &self.list.pick {
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor::default());
-            pick.iter().try_for_each(|launch| self.launch(launch, &mut pass))?;
-        }
-        Ok(())
+    fn picks(&mut self, commands: &mut Commands) -> Result<()> {
+        let mut pick = self.list.pick.iter().flatten();
+        pick.try_for_each(|launch| self.launch(launch, commands))
     }
 
     fn name(&self, node: &NodeLaunches) -> &str {
@@ -503,34 +485,34 @@ impl Run<'_> {
     fn watched(
         &mut self,
         node: &NodeLaunches,
-        encoder: CommandEncoder,
+        commands: Commands,
         watch: &mut dyn Watch,
-    ) -> Result<CommandEncoder> {
+    ) -> Result<Commands> {
         let id = self.list.graph.nodes[node.node].output;
         if self.list.slots.value(id).is_none() {
-            return Ok(encoder);
+            return Ok(commands);
         }
         let value = self.list.graph.value(id);
         let rows = step_count(self.sequences, value.outermost);
-        let ([numbers], encoder) = self.read([id], rows, encoder)?;
+        let ([numbers], commands) = self.read([id], rows, commands)?;
         watch.value(&value.name, &value.shape.with_outermost(rows), &numbers);
-        Ok(encoder)
+        Ok(commands)
     }
 
     /// If the caller computes a node, submits, hands it the operands, and brings the result to the device.
     fn experts(
         &mut self,
         node: &NodeLaunches,
-        encoder: CommandEncoder,
+        commands: Commands,
         watch: &mut dyn Watch,
-    ) -> Result<CommandEncoder> {
+    ) -> Result<Commands> {
         let graph = &self.list.graph;
         let &Node { ref inputs, output, .. } = &graph.nodes[node.node];
         let rows = step_count(self.sequences, graph.value(output).outermost);
         let (&[x, weights], false) = (&inputs[..], rows == 0 || !self.is_left(node)) else {
-            return Ok(encoder);
+            return Ok(commands);
         };
-        let ([x, weights], encoder) = self.read([x, weights], rows, encoder)?;
+        let ([x, weights], commands) = self.read([x, weights], rows, commands)?;
         let value = graph.value(output);
         let call = ExpertsCall { name: &value.name, rows, x: &x, weights: &weights };
         let result = watch.experts(&call)?;
@@ -542,21 +524,21 @@ impl Run<'_> {
             ))
         })?;
         self.program.device.write(&self.program.slots[slot], 0, &bytes_of(result));
-        Ok(encoder)
+        Ok(commands)
     }
 
-    /// Submits, and reads rows of values of a step; what it returns beside them is the encoder of what follows.
+    /// Submits, and reads rows of values of a step; what it returns beside them are the commands of what follows.
     fn read<const N: usize>(
         &mut self,
         ids: [ValueId; N],
         rows: usize,
-        mut encoder: CommandEncoder,
-    ) -> Result<([Vec<f32>; N], CommandEncoder)> {
+        mut commands: Commands,
+    ) -> Result<([Vec<f32>; N], Commands)> {
         let GpuProgram { device, slots, .. } = self.program;
         let bytes = ids.map(|id| (rows * self.list.graph.value(id).shape.stride()) as u64 * 4);
         let all = bytes.iter().sum();
         if all == 0 {
-            return Ok((ids.map(|_| Vec::new()), encoder));
+            return Ok((ids.map(|_| Vec::new()), commands));
         }
         let staging = match self.staging.take() {
             Some(staging) if staging.size() >= all => staging,
@@ -568,10 +550,10 @@ impl Run<'_> {
                 let name = &self.list.graph.value(id).name;
                 Error::new(format!("'{name}' has no buffer; this is a bug in girih"))
             })?;
-            encoder.copy_buffer_to_buffer(&slots[slot], 0, &staging, at, bytes);
+            commands.copy(&slots[slot], 0, &staging, at, bytes);
             at += bytes;
         }
-        let numbers = device.submit_and_read(encoder, &staging, all, |mut read| {
+        let numbers = device.submit_and_read(commands, &staging, all, |mut read| {
             bytes.map(|bytes| {
                 let (own, rest) = read.split_at(bytes as usize);
                 read = rest;
@@ -579,50 +561,33 @@ impl Run<'_> {
             })
         })?;
         self.staging = Some(staging);
-        Ok((numbers, device.encoder()))
+        Ok((numbers, device.commands()))
     }
 
     /// Encodes a pass for each node, and reports their times.
-    fn timed(&mut self, watch: &mut dyn Watch) -> Result<CommandEncoder> {
+    fn timed(&mut self, watch: &mut dyn Watch) -> Result<Commands> {
         let device = Arc::clone(&self.program.device);
         let nodes = &self.list.nodes;
-        let timed = nodes.len().min(TIMED_NODES);
-        let queries = device.queries(2 * timed as u32);
-        let (mut encoder, mut left) = (device.encoder(), Vec::new());
-        for (index, node) in nodes.iter().enumerate() {
-            let index = index as u32;
-            let timestamp_writes = ((index as usize) < timed).then_some(ComputePassTimestampWrites {
-                query_set: &queries,
-                beginning_of_pass_write_index: Some(2 * index),
-                end_of_pass_write_index: Some(2 * index + 1),
-            });
-            let mut pass =
-                encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
-            self.node(node, &mut pass)?;
-            drop(pass);
+        let times = device.times(nodes.len().min(TIMED_NODES) as u32);
+        let (mut commands, mut left) = (device.commands(), Vec::new());
+        for (index, node) in (0..).zip(nodes) {
+            commands.begin_node(&times, index);
+            self.node(node, &mut commands)?;
             if self.is_left(node) {
                 let begun = Instant::now();
-                encoder = self.experts(node, encoder, watch)?;
+                commands = self.experts(node, commands, watch)?;
                 left.push((node.node, begun.elapsed()));
             }
         }
-        let bytes = 16 * timed as u64;
-        let (resolved, staging) = (device.query_buffer(bytes), device.staging(bytes)?);
-        encoder.resolve_query_set(&queries, 0..2 * timed as u32, &resolved, 0);
-        encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, bytes);
-        let times: Vec<u64> = device.submit_and_read(encoder, &staging, bytes, |read| {
-            read.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
-        })?;
-        for (node, times) in nodes.iter().zip(times.as_chunks::<2>().0) {
+        let times = device.submit_and_time(commands, &times)?;
+        for (node, time) in nodes.iter().zip(times) {
             if let Some((_, time)) = left.iter().find(|(left, _)| *left == node.node) {
                 self.took_left(node, *time, watch);
             } else if !self.of(node).is_empty() {
-                let units = times[1].saturating_sub(times[0]);
-                let time = Duration::from_nanos((units as f64 * f64::from(device.time_unit())) as u64);
                 self.took(node, time, watch);
             }
         }
-        Ok(device.encoder())
+        Ok(device.commands())
     }
 
     /// Reports the time of experts that the caller computes, with that of what comes before them and of bringing rows.
@@ -699,18 +664,18 @@ impl Run<'_> {
     }
 
     /// Encodes a node.
-    fn node(&mut self, node: &NodeLaunches, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn node(&mut self, node: &NodeLaunches, commands: &mut Commands) -> Result<()> {
         for instruction in self.of(node) {
             match instruction {
-                Instruction::Launch(launch) => self.launch(launch, pass)?,
+                Instruction::Launch(launch) => self.launch(launch, commands)?,
                 Instruction::Above(few, variants) => {
                     let launch = self.variant(variants);
                     if self.counts.of(launch.count) > *few {
-                        self.launch(launch, pass)?;
+                        self.launch(launch, commands)?;
                     }
                 }
-                Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
-                Instruction::Attend(attend) => self.attend(attend, pass)?,
+                Instruction::ByRows(variants) => self.launch(self.variant(variants), commands)?,
+                Instruction::Attend(attend) => self.attend(attend, commands)?,
                 // The step waits behind it.
                 Instruction::LeftExperts => {}
             }
@@ -718,21 +683,21 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn launch(&mut self, launch: &GpuLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn launch(&mut self, launch: &GpuLaunch, commands: &mut Commands) -> Result<()> {
         let (first, groups) = launch.grid.sizes(self.counts.of(launch.count));
         if groups.contains(&0) {
             return Ok(());
         }
         let mut words = launch.words.clone();
         words[0] = first;
-        self.dispatch(launch, &words, groups, pass)
+        self.dispatch(launch, &words, groups, commands)
     }
 
     /// As many rows at once as the partial results have room for.
-    fn attend(&mut self, attend: &AttendLaunch, pass: &mut ComputePass<'_>) -> Result<()> {
+    fn attend(&mut self, attend: &AttendLaunch, commands: &mut Commands) -> Result<()> {
         let AttendLaunch { chunks, join, tiles, span, heads, value_size, room } = attend;
         if let (Some(tiles), Some(count)) = (tiles, filled_tiles(self.sequences)) {
-            return self.dispatch(tiles, &tiles.words, [*heads, count, 1], pass);
+            return self.dispatch(tiles, &tiles.words, [*heads, count, 1], commands);
         }
         let seen = chunks_seen(self.sequences, *span).max(1);
         let of_row = u64::from(*heads) * u64::from(seen) * u64::from(value_size + 2);
@@ -743,7 +708,7 @@ impl Run<'_> {
             let rows = at_once.min(self.counts.rows - first);
             let mut words = chunks.words.clone();
             (words[0], words[1]) = (rows, first);
-            self.dispatch(chunks, &words, [*heads, rows, seen], pass)?;
+            self.dispatch(chunks, &words, [*heads, rows, seen], commands)?;
             first += rows;
             // Rows with one chunk are joined already.
             if seen == 1 {
@@ -752,7 +717,7 @@ impl Run<'_> {
             let mut words = join.words.clone();
             let (all, groups) = join.grid.sizes(rows);
             (words[0], words[1], words[6]) = (all, first - rows, seen);
-            self.dispatch(join, &words, groups, pass)?;
+            self.dispatch(join, &words, groups, commands)?;
         }
         Ok(())
     }
@@ -761,26 +726,20 @@ impl Run<'_> {
         &mut self,
         launch: &GpuLaunch,
         words: &[u32],
-        [x, y, z]: [u32; 3],
-        pass: &mut ComputePass<'_>,
+        groups: [u32; 3],
+        commands: &mut Commands,
     ) -> Result<()> {
         if self.bound[launch.id].is_none() {
             self.bound[launch.id] = Some(self.bind(launch)?);
         }
-        let Some(BoundLaunch { pipeline, group }) = &self.bound[launch.id] else {
-            return Ok(());
-        };
-        pass.set_pipeline(pipeline.pipeline());
-        pass.set_bind_group(0, group, &[]);
-        let mut bytes = [0; IMMEDIATE_BYTES as usize];
-        bytes.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
-        pass.set_immediates(0, &bytes);
-        pass.dispatch_workgroups(x, y, z);
+        if let Some(bound) = &self.bound[launch.id] {
+            commands.launch(bound, words, groups);
+        }
         self.launched += 1;
         Ok(())
     }
 
-    fn bind(&self, launch: &GpuLaunch) -> Result<BoundLaunch> {
+    fn bind(&self, launch: &GpuLaunch) -> Result<BoundKernel> {
         let GpuProgram { device, slots, step, faults, picks, .. } = self.program;
         let pipeline = device.pipeline(launch.kernel)?;
         let part = |bind: &BufferRef| match bind {
@@ -794,9 +753,7 @@ impl Run<'_> {
             BufferRef::Unwritten(index) => device.unwritten(*index),
         };
         let parts: Vec<BufferPart> = launch.binds.iter().map(part).collect();
-        let group = device.bind(&pipeline, &parts);
-        device.check()?;
-        Ok(BoundLaunch { pipeline, group })
+        device.bind(&pipeline, &parts)
     }
 }
 

@@ -23,6 +23,11 @@ const MOST_CARRIED: usize = 512;
 
 /// The nodes that the backend refuses, and why.
 pub(crate) fn objections(graph: &Graph) -> Vec<Refusal> {
+    refused(graph, objection)
+}
+
+/// The nodes to which there is an objection.
+pub(crate) fn refused(graph: &Graph, objection: fn(&Graph, &Node) -> Result<(), String>) -> Vec<Refusal> {
     let refusal = |node: &Node| {
         let reason = objection(graph, node).err()?;
         Some(Refusal { node: graph.value(node.output).name.clone(), reason })

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use girih_graph::backend::{BLOCK_POSITIONS, Block, State};
 use girih_graph::{Graph, GroupId, Op, RangeFault, Role, StateKind, Value, ValueId};
 use girih_tensor::{DType, Error, Result};
-use wgpu::Buffer;
 
 use crate::device::GpuDevice;
+use crate::driver::GpuBuffer;
 use crate::step_table::group_of;
 
 /// Numbers that share a scale in Q8_0.
@@ -89,7 +89,7 @@ struct StateTensor {
     name: String,
     group: GroupId,
     block_bytes: u64,
-    buffer: Buffer,
+    buffer: GpuBuffer,
 }
 
 impl GpuState {
@@ -123,7 +123,7 @@ impl GpuState {
     }
 
     /// The buffer of a state value, by its number among those of the graph.
-    pub(crate) fn buffer(&self, index: usize) -> &Buffer {
+    pub(crate) fn buffer(&self, index: usize) -> &GpuBuffer {
         &self.tensors[index].buffer
     }
 
@@ -159,42 +159,36 @@ impl State for GpuState {
         if from == to {
             return Ok(());
         }
-        let mut encoder = self.device.encoder();
+        let mut commands = self.device.commands();
         // A buffer is not copied within itself, so that the block goes by way of another one.
         let between: u64 = self.of(group).map(|tensor| tensor.block_bytes).max().unwrap_or(0);
         let between = self.device.buffer("a copied block", between)?;
         for tensor in self.of(group) {
             let (from, to) = (tensor.offset(from), tensor.offset(to));
-            encoder.copy_buffer_to_buffer(&tensor.buffer, from, &between, 0, tensor.block_bytes);
-            encoder.copy_buffer_to_buffer(&between, 0, &tensor.buffer, to, tensor.block_bytes);
+            commands.copy(&tensor.buffer, from, &between, 0, tensor.block_bytes);
+            commands.copy(&between, 0, &tensor.buffer, to, tensor.block_bytes);
         }
-        self.device.submit(encoder)
+        self.device.submit(commands)
     }
 
     fn zero(&mut self, group: GroupId, block: Block) -> Result<()> {
-        let mut encoder = self.device.encoder();
+        let mut commands = self.device.commands();
         for tensor in self.of(group) {
-            encoder.clear_buffer(&tensor.buffer, tensor.offset(block), Some(tensor.block_bytes));
+            commands.clear(&tensor.buffer, tensor.offset(block), tensor.block_bytes);
         }
-        self.device.submit(encoder)
+        self.device.submit(commands)
     }
 
     fn export(&mut self, group: GroupId, block: Block) -> Result<Vec<u8>> {
         let bytes: u64 = self.of(group).map(|tensor| tensor.block_bytes).sum();
         let staging = self.device.staging(bytes)?;
-        let mut encoder = self.device.encoder();
+        let mut commands = self.device.commands();
         let mut at = 0;
         for tensor in self.of(group) {
-            encoder.copy_buffer_to_buffer(
-                &tensor.buffer,
-                tensor.offset(block),
-                &staging,
-                at,
-                tensor.block_bytes,
-            );
+            commands.copy(&tensor.buffer, tensor.offset(block), &staging, at, tensor.block_bytes);
             at += tensor.block_bytes;
         }
-        self.device.submit_and_read(encoder, &staging, bytes, |read| read[..bytes as usize].to_vec())
+        self.device.submit_and_read(commands, &staging, bytes, |read| read[..bytes as usize].to_vec())
     }
 
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<()> {
@@ -209,7 +203,7 @@ impl State for GpuState {
             self.device.write(&tensor.buffer, tensor.offset(block), own);
             rest = others;
         }
-        self.device.submit(self.device.encoder())
+        self.device.submit(self.device.commands())
     }
 
     fn take_range_faults(&mut self) -> Vec<RangeFault> {

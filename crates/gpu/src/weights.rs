@@ -8,7 +8,8 @@ use std::thread;
 use girih_graph::{Graph, Op, Role, Value, ValueId, WeightSource};
 use girih_tensor::{Error, ErrorKind, Result, View};
 
-use crate::device::{BufferPart, GpuDevice, UPLOAD_BYTES};
+use crate::device::{GpuDevice, UPLOAD_BYTES};
+use crate::driver::BufferPart;
 use crate::group::{GroupedMatmul, JoinedNodes, joined_name};
 use crate::kernel::KernelTuning;
 use crate::layout::BAND;

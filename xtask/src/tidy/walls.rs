@@ -17,6 +17,10 @@ const UNSAFE: &[&str] = &[
     "crates/cpu/src/os.rs",
     "crates/cpu/tests/it/allocation.rs",
     "crates/cpu/tests/it/guarded.rs",
+    // CUDA's driver, whose functions are looked up in a library.
+    "crates/gpu/src/cuda/",
+    // The driver that tests load in its place.
+    "crates/gpu/tests/it/emulated.rs",
     // Free memory, which wgpu does not tell.
     "crates/gpu/src/memory.rs",
     // Matrix units, which wgpu counts as experimental, and kernels without tests of their indices.

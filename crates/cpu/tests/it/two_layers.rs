@@ -31,8 +31,13 @@ const WINDOW: u32 = 20;
 /// The model's graph, large enough for any test.
 pub fn model(model: Model) -> Graph {
     let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, output: OutputKind::Logits };
-    let mut layers =
-        Layers { builder: Builder::new(key), model, heads: HEADS, kv_heads: KV_HEADS, inner: 2 * model.width };
+    let mut layers = Layers {
+        builder: Builder::new(key),
+        model,
+        heads: HEADS,
+        kv_heads: KV_HEADS,
+        inner: 2 * model.width,
+    };
     let tokens = layers.builder.input("tokens", &[], DType::I32);
     let table = layers.weight("embed.weight", VOCABULARY, model.width);
     let mut x = layers.builder.shaped("embed", Op::Embed, &[tokens, table], &[model.width]);

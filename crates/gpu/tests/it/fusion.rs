@@ -2,9 +2,10 @@
 
 use girih_graph::Runner;
 use girih_graph::backend::Watch;
-use girih_graph::testing::{Case, draw_block};
-use girih_tensor::Shape;
+use girih_graph::testing::{Case, draw_block, draw_decoder};
+use girih_tensor::{DType, Shape};
 
+use crate::emulated::emulated;
 use crate::opened::{adapter, open};
 
 /// Wants all values, or none.
@@ -47,8 +48,22 @@ fn watched_values_change_no_byte() {
         if !open(name).refuses(&case.graph).is_empty() {
             continue;
         }
-        let [(fused, none), (alone, all)] = [false, true].map(|all| results(name, &case, all));
-        assert!(none == 0 && all > 10, "{all} values were watched");
-        assert_eq!(fused, alone, "seed {seed}, {}", case.name);
+        compare(name, seed, &case);
     }
+}
+
+#[test]
+fn watched_values_change_no_byte_of_the_kernels_for_cuda() {
+    let Some(name) = emulated() else { return };
+    let _open = open(name);
+    for seed in 0..6 {
+        compare(name, seed, &draw_decoder(seed, DType::Q4_0, DType::F16));
+    }
+}
+
+/// Compares results with those of a step whose values are watched, so that no launch computes several nodes.
+fn compare(name: &str, seed: u64, case: &Case) {
+    let [(fused, none), (alone, all)] = [false, true].map(|all| results(name, case, all));
+    assert!(none == 0 && all > 10, "{all} values were watched");
+    assert_eq!(fused, alone, "seed {seed}, {}", case.name);
 }

@@ -7,6 +7,7 @@ use girih_graph::testing::WeightTable;
 use girih_graph::{Builder, Graph, Key, Op, OutputKind, Outputs, Sequence};
 use girih_tensor::{DType, Random, Shape, View};
 
+use crate::emulated::emulated;
 use crate::opened::{adapter, open};
 
 /// Three bands; the last one is not whole.
@@ -106,10 +107,22 @@ fn each_quantized_format_is_multiplied_as_defined_in_steps_of_any_rows() {
         eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
         return;
     };
+    let is_quantized = |dtype: &DType| dtype.tile().1 > 1;
+    check(name, DType::ALL.iter().copied().filter(is_quantized));
+}
+
+#[test]
+fn kernels_for_cuda_multiply_as_defined_in_steps_of_any_rows() {
+    if let Some(name) = emulated() {
+        check(name, [DType::Q4_0, DType::Q6_K].into_iter());
+    }
+}
+
+/// Compares products of matrices in these formats with their definition, and steps of one row with steps of several.
+fn check(name: &str, dtypes: impl Iterator<Item = DType>) {
     let _open = open(name);
     let mut random = Random(11);
-    let is_quantized = |dtype: &DType| dtype.tile().1 > 1;
-    for dtype in DType::ALL.iter().copied().filter(is_quantized) {
+    for dtype in dtypes {
         let whole = COLUMNS.is_multiple_of(dtype.tile().1 * 8);
         let columns = if whole { COLUMNS - dtype.tile().1 } else { COLUMNS };
         let bytes = blocks(dtype, columns, &mut random);

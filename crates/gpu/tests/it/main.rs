@@ -2,6 +2,7 @@
 
 mod carried;
 mod conformance;
+mod emulated;
 mod fixtures;
 mod formats;
 mod fusion;

@@ -5,6 +5,7 @@ use girih_graph::testing::WeightTable;
 use girih_graph::{Builder, Graph, Key, Op, OutputKind, Outputs, Picks, Runner, Sequence};
 use girih_tensor::{DType, Random};
 
+use crate::emulated::emulated;
 use crate::opened::{adapter, open};
 
 const ROWS: usize = 5;
@@ -33,6 +34,17 @@ fn picks_are_those_of_the_rows() {
         eprintln!("skipped: this machine has no adapter; Mesa's software Vulkan is one");
         return;
     };
+    check(name);
+}
+
+#[test]
+fn picks_of_the_kernels_for_cuda_are_those_of_the_rows() {
+    if let Some(name) = emulated() {
+        check(name);
+    }
+}
+
+fn check(name: &str) {
     let _open = open(name);
     let mut random = Random(5);
     for width in [1, 7, 255, 4096, 4097, 13_000] {

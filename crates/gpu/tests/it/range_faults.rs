@@ -5,6 +5,7 @@ use girih_graph::testing::WeightTable;
 use girih_graph::{Builder, Graph, Key, Op, OutputKind, Outputs, RangeFault, Sequence, Span};
 use girih_tensor::DType;
 
+use crate::emulated::emulated;
 use crate::opened::{adapter, open};
 
 const ROWS: usize = 5;
@@ -24,6 +25,15 @@ fn graph(dtype: DType) -> Graph {
     let heads = builder.shaped("heads", op, &[q, keys, values], &[1, SIZE]);
     let y = builder.gather("y", heads);
     builder.finish(y)
+}
+
+#[test]
+fn what_the_kernels_for_cuda_cannot_hold_is_reported() {
+    let Some(name) = emulated() else { return };
+    let _open = open(name);
+    let large = [(1, 3, 65_519.9), (2, 0, 7e4), (2, 31, -8e4), (3, 7, f32::INFINITY), (4, 1, 65_520.0)];
+    let fault = |row, value| RangeFault { row, name: "values".to_owned(), dtype: DType::F16, value };
+    assert_eq!(faults(name, DType::F16, &large), [fault(2, -8e4), fault(4, 65_520.0)]);
 }
 
 /// The faults of a step whose values have these numbers at these places.

@@ -18,6 +18,8 @@ struct Layers {
     weights: DType,
     state: DType,
     pairing: Pairing,
+    /// Whether layers have attention, feed-forward parts without experts, and norms of root mean squares only.
+    is_plain: bool,
 }
 
 /// Query heads and KV heads.
@@ -47,7 +49,14 @@ impl Layers {
         };
         let state = draft.random.of(states);
         let pairing = draft.random.of(Pairing::ALL);
-        Layers { draft, width, weights, state, pairing }
+        Layers { draft, width, weights, state, pairing, is_plain: false }
+    }
+
+    /// Layers of a plain decoder with weights and keys and values in these formats, whose blocks have 32 columns.
+    fn plain(seed: u64, weights: DType, state: DType) -> Layers {
+        let mut draft = CaseDraft::new(OpName::Linear, seed, Roundoff::SINGLE, Begin::AtZero);
+        let (width, pairing) = (draft.random.of(&[128, 256]), draft.random.of(Pairing::ALL));
+        Layers { draft, width, weights, state, pairing, is_plain: true }
     }
 
     fn matrix(&mut self, name: &str, outputs: usize, inputs: usize) -> ValueId {
@@ -66,7 +75,8 @@ impl Layers {
     /// A norm of rows or of heads, of either kind.
     fn norm(&mut self, name: &str, x: ValueId, size: usize) -> ValueId {
         let weight = self.draft.weight(&format!("{name}.weight"), &[size], DType::F32).0;
-        let op = self.draft.random.of(&[Op::Norm { epsilon: 1e-5 }, Op::LayerNorm { epsilon: 1e-5 }]);
+        let kinds = [Op::Norm { epsilon: 1e-5 }, Op::LayerNorm { epsilon: 1e-5 }];
+        let op = self.draft.random.of(if self.is_plain { &kinds[..1] } else { &kinds });
         self.draft.builder.same(name, op, &[x, weight])
     }
 
@@ -173,14 +183,14 @@ impl Layers {
     fn layer(&mut self, name: &str, x: ValueId, span: Span) -> ValueId {
         let normed = self.norm(&format!("{name}.first"), x, self.width);
         let mixed = match self.draft.random.below(4) {
-            0 => self.short_conv(name, normed),
+            0 if !self.is_plain => self.short_conv(name, normed),
             _ => self.attend(name, normed, span),
         };
         let sum = self.draft.builder.same(&format!("{name}.mixed_sum"), Op::Add, &[x, mixed]);
         let normed = self.norm(&format!("{name}.second"), sum, self.width);
         // An expert's rows are whole blocks of a format of one row.
         let more = match (self.weights.tile(), self.draft.random.below(4)) {
-            ((1, _), 0) => self.experts(name, normed),
+            ((1, _), 0) if !self.is_plain => self.experts(name, normed),
             _ => self.feed_forward(name, normed),
         };
         self.draft.builder.same(&format!("{name}.sum"), Op::Add, &[sum, more])
@@ -189,7 +199,15 @@ impl Layers {
 
 /// Two layers between an embedding and a head.
 pub fn draw_block(seed: u64) -> Case {
-    let mut layers = Layers::new(seed);
+    drawn(Layers::new(seed))
+}
+
+/// The same of a plain decoder, such as Llama, with weights and state in these formats, whose blocks have at most 32 columns.
+pub fn draw_decoder(seed: u64, weights: DType, state: DType) -> Case {
+    drawn(Layers::plain(seed, weights, state))
+}
+
+fn drawn(mut layers: Layers) -> Case {
     let width = layers.width;
     let tokens = layers.draft.ids("tokens", VOCABULARY);
     let table = layers.matrix("table", VOCABULARY, width);

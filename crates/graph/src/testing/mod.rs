@@ -27,7 +27,7 @@ mod sequences;
 mod suite;
 mod table;
 
-pub use block::draw_block;
+pub use block::{draw_block, draw_decoder};
 pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
 pub use draft::stored_values;

@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::output::print_json;
 
 /// The formats that are timed, and the rows of activations.
-const CASES: [(DType, usize); 4] =
-    [(DType::Q4_0, 1), (DType::Q4_0, 64), (DType::BF16, 1), (DType::BF16, 64)];
+const CASES: [(DType, usize); 4] = [(DType::Q4_0, 1), (DType::Q4_0, 64), (DType::BF16, 1), (DType::BF16, 64)];
 
 /// The columns of the weights, as in Llama-3.2-1B.
 const COLUMNS: usize = 2048;
@@ -19,7 +18,9 @@ const COLUMNS: usize = 2048;
 /// Times each case with each density.
 pub(super) fn run(args: &Args, densities: &[f64]) -> Result<Outcome> {
     if let Some(density) = densities.iter().find(|density| !(0.0..=1.0).contains(*density)) {
-        return Err(Error::call(format!("--sparse has the density {density}; shares from 0 to 1 are needed")));
+        return Err(Error::call(format!(
+            "--sparse has the density {density}; shares from 0 to 1 are needed"
+        )));
     }
     let table = match args.device.backend.choice()?.settings().get("isa") {
         Some(isa) => girih_cpu::kernels::by_name(isa)?,
@@ -43,7 +44,9 @@ pub(super) fn run(args: &Args, densities: &[f64]) -> Result<Outcome> {
         (true, _) => print_json(&json!({"rows": rows.iter().map(SparseRow::json).collect::<Vec<_>>()}))?,
         (false, OutputFormat::Md) => {}
         (false, OutputFormat::Json) => print_json(&rows.iter().map(SparseRow::json).collect::<Vec<_>>())?,
-        (false, OutputFormat::Csv) => return Err(Error::call("bench --sparse prints md or json; change --format")),
+        (false, OutputFormat::Csv) => {
+            return Err(Error::call("bench --sparse prints md or json; change --format"));
+        }
     }
     Ok(Outcome::Done)
 }
@@ -86,9 +89,7 @@ impl SparseRow {
 
     fn json(&self) -> Value {
         let [all, sparse] = self.speeds();
-        let of = |index: usize, (element, rate): (f64, f64)| {
-            json!({"ns_per_element": element, "gb_s": rate, "bytes": self.rates.bytes[index]})
-        };
+        let of = |index: usize, (element, rate): (f64, f64)| json!({"ns_per_element": element, "gb_s": rate, "bytes": self.rates.bytes[index]});
         json!({
             "weights": self.case.dtype.name(),
             "rows": self.case.rows,
