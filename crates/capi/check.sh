@@ -110,6 +110,7 @@ compile() {
 }
 
 programs() {
+    # shellcheck disable=SC2054 # the commas are the linker's
     local shared=(-L"$out" -lgirih -Wl,-rpath,"$out")
     local compiler plus
     for compiler in gcc clang; do

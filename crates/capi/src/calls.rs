@@ -47,7 +47,9 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 fn with_last_panic(fault: Fault) -> Fault {
     let last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match last.filter(|_| fault.status == Status::DeviceFailed) {
-        Some(message) => Fault { sentence: format!("{} (a thread failed: {message})", fault.sentence), ..fault },
+        Some(message) => {
+            Fault { sentence: format!("{} (a thread failed: {message})", fault.sentence), ..fault }
+        }
         None => fault,
     }
 }

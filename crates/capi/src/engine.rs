@@ -69,8 +69,9 @@ impl Engine {
     /// # Errors
     /// When the prompt is too long, or the model fails.
     pub fn generate(&self, prompt: &str, tokens: &mut [u32]) -> Result<usize> {
-        let max = u32::try_from(tokens.len())
-            .map_err(|_| Fault::argument(format!("max_new is {}; the maximum is {}", tokens.len(), u32::MAX)))?;
+        let max = u32::try_from(tokens.len()).map_err(|_| {
+            Fault::argument(format!("max_new is {}; the maximum is {}", tokens.len(), u32::MAX))
+        })?;
         if max == 0 {
             return Ok(0);
         }
@@ -116,7 +117,8 @@ impl EngineSettings<'_> {
         let precision = self.precision.filter(|name| !name.is_empty());
         known("precision", precision, &["fp32", "bf16"])?;
         if let Some(name) = precision {
-            options.backend = options.backend.with("act-precision", if name == "fp32" { "f32" } else { name })?;
+            options.backend =
+                options.backend.with("act-precision", if name == "fp32" { "f32" } else { name })?;
         }
         let threads = usize::try_from(self.threads).ok().filter(|threads| *threads > 0);
         options.backend = options.backend.with_threads(threads);
@@ -173,7 +175,10 @@ mod tests {
     fn settings_are_girihs_own_or_refused() {
         let settings = EngineSettings { threads: 2, precision: Some("fp32"), ..Default::default() };
         let backend = settings.run_options().unwrap().backend;
-        assert_eq!((backend.settings().threads, backend.settings().get("act-precision")), (Some(2), Some("f32")));
+        assert_eq!(
+            (backend.settings().threads, backend.settings().get("act-precision")),
+            (Some(2), Some("f32"))
+        );
         for (bad, named) in [
             (EngineSettings { precision: Some("int4w"), ..settings }, "int4w"),
             (EngineSettings { prefetch: Some("off"), ..settings }, "off"),

@@ -99,7 +99,7 @@ impl OpenModel {
     }
 
     /// Keeps the sentences for the user.
-    fn progress(&self) -> impl Fn(Progress) + Send + Sync + 'static {
+    fn progress(&self) -> impl Fn(Progress) + Send + Sync + use<> {
         let notes = Arc::clone(&self.notes);
         move |progress| {
             if let Progress::Note(sentence) = progress {

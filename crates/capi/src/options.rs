@@ -7,6 +7,7 @@ use girih::{AdapterSource, BackendChoice, DType, Drafts, OpenOptions, ReplyStyle
 use serde::Deserialize;
 
 use crate::environment;
+use crate::json::unique_map;
 use crate::status::{Fault, Result};
 
 /// The keys of the options, which are those of [`OpenOptions`] and [`RunOptions`].
@@ -22,6 +23,7 @@ pub struct OptionFields {
     allow_key: Vec<String>,
     architectures: Vec<String>,
     backend: Option<String>,
+    #[serde(deserialize_with = "unique_map")]
     backend_options: BTreeMap<String, String>,
     threads: Option<usize>,
     kv: Option<String>,
@@ -78,7 +80,8 @@ impl OptionFields {
     /// When there is no such backend, option or type, or a number is 0 that must not be.
     pub fn run_options(&self) -> Result<RunOptions> {
         let default = RunOptions::default();
-        for (key, value) in [("chunk", self.chunk), ("sequences", self.sequences), ("context", self.context)] {
+        for (key, value) in [("chunk", self.chunk), ("sequences", self.sequences), ("context", self.context)]
+        {
             if value == Some(0) {
                 return Err(Fault::argument(format!("the options: {key} is 0; it must be at least 1")));
             }

@@ -10,6 +10,7 @@ use girih::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::json::unique_map;
 use crate::status::{Fault, Result};
 
 /// The keys of a request.
@@ -45,6 +46,7 @@ pub struct RequestFields {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     penalty_range: Option<u32>,
+    #[serde(deserialize_with = "unique_map")]
     logit_bias: BTreeMap<String, f32>,
     seed: Option<u64>,
     logprobs: Option<u32>,
@@ -149,12 +151,18 @@ impl RequestFields {
             ("thinking_budget", self.thinking_budget.is_some()),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
-            Some((key, _)) => Err(Fault::argument(format!("{key} needs messages; replace prompt, or omit {key}"))),
+            Some((key, _)) => {
+                Err(Fault::argument(format!("{key} needs messages; replace prompt, or omit {key}")))
+            }
             None => Ok(()),
         }
     }
 
-    fn conversation(&mut self, model: &Model, messages: Vec<Value>) -> Result<(Vec<u32>, Option<ReplyFormat>)> {
+    fn conversation(
+        &mut self,
+        model: &Model,
+        messages: Vec<Value>,
+    ) -> Result<(Vec<u32>, Option<ReplyFormat>)> {
         if self.special {
             return Err(Fault::argument("special is for a prompt, and the request has messages; omit it"));
         }
@@ -162,7 +170,8 @@ impl RequestFields {
             Tool::list(tools)?;
         }
         let variables = std::mem::take(&mut self.chat_template_kwargs);
-        let conversation = Conversation { messages, tools: self.tools.take(), variables, ..Conversation::new() };
+        let conversation =
+            Conversation { messages, tools: self.tools.take(), variables, ..Conversation::new() };
         let spans = model.render(&conversation)?;
         let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
         Ok((tokens, Some(model.reply_format(&conversation, &spans)?)))
@@ -221,7 +230,7 @@ impl RequestFields {
     /// The samplers' settings: the request's, else the model's, else greedy.
     fn sampling(&self, model: &Model) -> Result<Sampling> {
         let default = model.default_sampling();
-        let bias = |(id, bias): (&String, &f32)| match id.parse() {
+        let bias = |(id, bias): (&String, &f32)| match id.parse::<u32>() {
             Ok(id) => Ok((id, *bias)),
             Err(_) => {
                 let id = girih::tools::quote(id);

@@ -98,7 +98,8 @@ impl SparseShape {
     pub fn check(&self) -> Result<()> {
         let SparseShape { rows, cols, block_rows, block_cols, blocks } = *self;
         if [rows, cols, block_rows, block_cols].contains(&0) {
-            let sentence = format!("a matrix of {rows}x{cols} in blocks of {block_rows}x{block_cols} has a size of 0");
+            let sentence =
+                format!("a matrix of {rows}x{cols} in blocks of {block_rows}x{block_cols} has a size of 0");
             return Err(SparseError::new(SparseFault::Format, sentence));
         }
         let places = u64::from(self.block_row_count()) * u64::from(self.block_col_count());
@@ -116,7 +117,8 @@ impl SparseShape {
 
     /// The number of values; `None` if it exceeds memory.
     pub fn value_count(&self) -> Option<usize> {
-        let size = usize::try_from(self.block_rows).ok()?.checked_mul(usize::try_from(self.block_cols).ok()?)?;
+        let size =
+            usize::try_from(self.block_rows).ok()?.checked_mul(usize::try_from(self.block_cols).ok()?)?;
         size.checked_mul(usize::try_from(self.blocks).ok()?)
     }
 }
@@ -234,7 +236,10 @@ impl SparseFile {
             return Err(SparseError::new(SparseFault::Magic, sentence));
         }
         if (7..11).any(|index| number(index) != 0) {
-            return Err(SparseError::new(SparseFault::Format, "the reserved numbers of the header are not 0"));
+            return Err(SparseError::new(
+                SparseFault::Format,
+                "the reserved numbers of the header are not 0",
+            ));
         }
         let [rows, cols, block_rows, block_cols, blocks] = [2, 3, 4, 5, 6].map(number);
         let shape = SparseShape { rows, cols, block_rows, block_cols, blocks };
@@ -244,7 +249,13 @@ impl SparseFile {
             let sentence = format!("the file has {} bytes, and its header asks for others", bytes.len());
             return Err(SparseError::new(SparseFault::Read, sentence));
         };
-        Ok(SparseFile { bytes, shape, row_ptr: HEADER_BYTES..first, col_idx: first..second, values: second..third })
+        Ok(SparseFile {
+            bytes,
+            shape,
+            row_ptr: HEADER_BYTES..first,
+            col_idx: first..second,
+            values: second..third,
+        })
     }
 
     /// Its shape.

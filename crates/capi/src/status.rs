@@ -105,7 +105,7 @@ impl From<Error> for Fault {
             ErrorKind::DeviceFailed => Status::DeviceFailed,
             ErrorKind::NotANumber => Status::NotANumber,
             ErrorKind::OutOfRange => Status::OutOfRange,
-            ErrorKind::Other => Status::Other,
+            _ => Status::Other,
         };
         Fault::new(status, error.to_string())
     }

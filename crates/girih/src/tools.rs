@@ -4,9 +4,7 @@
 
 pub use crate::folder::{PackedFile, PackedFolder};
 pub use crate::free_memory::{FreeMemory, peak_resident, process_room};
-pub use crate::reply_json::{
-    device_room, event_json, logprobs_json, memory_json, message_json, reply_json,
-};
+pub use crate::reply_json::{device_room, event_json, logprobs_json, memory_json, message_json, reply_json};
 #[cfg(feature = "cpu")]
 pub use girih_cpu::topology::{Processor, Topology};
 pub use girih_file::{quote, read_secret, read_small, shorten_parse};

@@ -66,7 +66,10 @@ pub struct EngineMetrics {
 /// Loads the model of the variable GIRIH_MODEL; `p` may be null. Stores the engine's handle, or null. girih_last_error has
 /// the sentence of a fault.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ie_engine_create(p: *const EngineParams, out: *mut *mut EngineHandle) -> EngineStatus {
+pub unsafe extern "C" fn ie_engine_create(
+    p: *const EngineParams,
+    out: *mut *mut EngineHandle,
+) -> EngineStatus {
     status(|| {
         // SAFETY: the place is null or the caller's.
         let out = unsafe { place("out", out) }?;

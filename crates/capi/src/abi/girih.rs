@@ -221,7 +221,11 @@ pub unsafe extern "C" fn girih_submit(
 /// Stores the next event of a reply, one JSON object, or null after the last one. Waits for at most `milliseconds`, or
 /// without end if they are negative; the status is GIRIH_STATUS_TIMED_OUT if nothing has arrived. Free the text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn girih_next(reply: *mut ReplyHandle, milliseconds: i64, event: *mut *mut c_char) -> Status {
+pub unsafe extern "C" fn girih_next(
+    reply: *mut ReplyHandle,
+    milliseconds: i64,
+    event: *mut *mut c_char,
+) -> Status {
     call(|| {
         // SAFETY: the place is null or the caller's.
         let event = unsafe { place("event", event) }?;

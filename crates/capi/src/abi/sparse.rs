@@ -178,7 +178,8 @@ unsafe fn view(m: &SparseMatrix) -> Result<SparseView<'_>, Fault> {
     shape.check()?;
     if (m.n_block_rows, m.n_block_cols) != (shape.block_row_count(), shape.block_col_count()) {
         let (height, width) = (m.n_block_rows, m.n_block_cols);
-        let sentence = format!("the matrix says that it has {height}x{width} blocks, and its sizes say otherwise");
+        let sentence =
+            format!("the matrix says that it has {height}x{width} blocks, and its sizes say otherwise");
         return Err(Fault::argument(sentence));
     }
     let (Some(entries), Some(count)) = (shape.row_ptr_len(), shape.value_count()) else {
@@ -233,7 +234,8 @@ fn fill(matrix: &mut SparseMatrix, file: &SparseFile) -> Result<(), SparseError>
 /// The `count` elements in memory of malloc; null if there are none.
 fn allocated<T>(elements: impl Iterator<Item = T>, count: Option<usize>) -> Result<*mut T, SparseError> {
     let bytes = count.and_then(|count| count.checked_mul(size_of::<T>()));
-    let no_memory = || SparseError::new(SparseFault::Memory, "memory for the matrix does not suffice; free some");
+    let no_memory =
+        || SparseError::new(SparseFault::Memory, "memory for the matrix does not suffice; free some");
     let (count, bytes) = count.zip(bytes).ok_or_else(no_memory)?;
     if bytes == 0 {
         return Ok(ptr::null_mut());

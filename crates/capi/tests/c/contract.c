@@ -56,6 +56,11 @@ static size_t ids_of(const char *event, uint32_t *ids) {
     return count;
 }
 
+/* Whether the end of a reply says that it was cancelled, or had all its tokens before. */
+static int is_cancelled(const char *end) {
+    return strstr(end, "\"stop\":\"cancelled\"") != NULL || strstr(end, "\"stop\":\"length\"") != NULL;
+}
+
 struct reply {
     uint32_t ids[MAX_IDS];
     size_t count;
@@ -69,7 +74,7 @@ static int collect(const char *event, void *user) {
     reply->events += 1;
     if (strncmp(event, "{\"event\":\"end\"", 14) == 0) {
         reply->count = ids_of(event, reply->ids);
-        reply->cancelled = strstr(event, "\"stop\":\"cancelled\"") != NULL;
+        reply->cancelled = is_cancelled(event);
     }
     return reply->events == reply->cancel_at;
 }
@@ -144,7 +149,7 @@ static void polls(void) {
         OK(girih_next(reply, -1, &event));
         CHECK(event != NULL);
         events = strncmp(event, "{\"event\":\"end\"", 14) == 0;
-        CHECK(!events || strstr(event, "\"stop\":\"cancelled\"") != NULL);
+        CHECK(!events || is_cancelled(event));
         OK(girih_string_free(event));
     } while (!events);
     OK(girih_reply_close(reply));
