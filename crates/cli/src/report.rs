@@ -75,42 +75,19 @@ fn content(parts: &[ReplyPart]) -> String {
     parts.iter().filter_map(text).collect()
 }
 
-/// The parts of a reply to a conversation as fields: content, thinking, calls in OpenAI's form.
-pub fn message_json(message: &ReplyMessage) -> Value {
-    let calls: Vec<Value> = message.calls.iter().map(ToolCall::json).collect();
-    json!({"content": message.content, "thinking": message.thinking, "tool_calls": calls})
-}
-
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
     let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
-    let rate = |rate: TokenRate| {
-        json!({
-            "tokens": rate.tokens,
-            "seconds": rate.time.as_secs_f64(),
-            "tokens_per_second": rate.per_second(),
-        })
-    };
-    let stop = match &reply.stop {
-        Stop::Token(id) => json!({"token": id}),
-        Stop::String(text) => json!({"string": text}),
-        Stop::Length => json!("length"),
-        Stop::Context => json!("context"),
-        Stop::Complete => json!("complete"),
-        Stop::Cancelled => json!("cancelled"),
-        Stop::Repetition => json!("repetition"),
-        Stop::Deadline => json!("deadline"),
-    };
     let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
     json!({
         "prompt_tokens": prompt.len(),
         "ids": ids,
         "text": reply.text,
-        "stop": stop,
+        "stop": json::stop(&reply.stop),
         "cached_tokens": cached,
-        "images": rate(images),
-        "prefill": rate(prefill),
-        "decode": rate(decode),
+        "images": json::rate(&images),
+        "prefill": json::rate(&prefill),
+        "decode": json::rate(&decode),
         "drafted_tokens": drafted,
         "accepted_tokens": accepted,
     })
