@@ -18,7 +18,7 @@ if ! cmp -s $tests/requirements.txt "$folder/installed.txt"; then
 fi
 
 rm -rf "$folder/wheel"
-PATH="$bin:$PATH" scripts/python_wheel.sh "$program" "$folder/wheel" --quiet --compatibility linux
+CARGO="$PWD/scripts/workspace_cargo.sh" PATH="$bin:$PATH" scripts/python_wheel.sh "$program" "$folder/wheel" --quiet --compatibility linux
 "$bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$folder"/wheel/girih-*.whl
 
 # From another folder, so that the installed package is tested.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the examples with the wheel that scripts/python_check.sh built: run.sh WHEEL STORIES [GIRIH]. STORIES is the folder of
+# Runs the examples with the wheel that scripts/python_check.sh built: run.sh WHEEL STORIES. STORIES is the folder of
 # stories260K as transformers reads it. Needs PyPI: lm-evaluation-harness, transformers, torch, llm and langchain-openai.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -31,7 +31,7 @@ cd ..
 
 # A port that the system chooses.
 log="$folder/serve.log"
-"$bin/girih" serve stories260k --port 0 --no-chat-template-check >"$log" 2>&1 &
+"$bin/girih" serve stories260k --port 0 >"$log" 2>&1 &
 server=$!
 trap 'kill $server' EXIT
 for _ in $(seq 100); do

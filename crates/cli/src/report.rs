@@ -1,11 +1,7 @@
 //! One reply: its text is passed on as it is generated, then it is summed up.
 
-use girih::tools::FreeMemory;
-use girih::{
-    DevicePool, Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate,
-    ToolCall,
-};
-use serde_json::{Value, json};
+use girih::{Event, Reply, ReplyMessage, ReplyPart, Stats, Stop, tools};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::output::counted;
@@ -77,20 +73,7 @@ fn content(parts: &[ReplyPart]) -> String {
 
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
-    let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
-    let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
-    json!({
-        "prompt_tokens": prompt.len(),
-        "ids": ids,
-        "text": reply.text,
-        "stop": json::stop(&reply.stop),
-        "cached_tokens": cached,
-        "images": json::rate(&images),
-        "prefill": json::rate(&prefill),
-        "decode": json::rate(&decode),
-        "drafted_tokens": drafted,
-        "accepted_tokens": accepted,
-    })
+    tools::reply_json(prompt, &reply.ids, &reply.text, &reply.stop, &reply.stats)
 }
 
 /// The counts and times of a reply as a line for people.
@@ -114,30 +97,4 @@ pub fn summary(reply: &FinishedReply) -> String {
         decode.time.as_secs_f64(),
         decode.per_second(),
     )
-}
-
-/// A memory plan: the parts of the host's pool, and below `device` those of the device's.
-pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
-    let pool = |bytes: &PoolBytes, available: Option<u64>| {
-        json!({
-            "weights": bytes.weights,
-            "in_file": bytes.in_file,
-            "state": bytes.state,
-            "scratch": bytes.scratch,
-            "output": bytes.output,
-            "staging": bytes.staging,
-            "total": bytes.total(),
-            "available": available,
-        })
-    };
-    let mut memory = pool(&plan.host, free.map(|free| free.room()));
-    if let Some(device) = plan.device {
-        memory["device"] = pool(&device.bytes, device_room(&device));
-    }
-    memory
-}
-
-/// The free memory of a device, if its backend knows it.
-pub fn device_room(device: &DevicePool) -> Option<u64> {
-    Some(device.free).filter(|free| *free < u64::MAX)
 }

@@ -84,6 +84,7 @@ mod prompt_map;
 mod readiness;
 mod reply;
 mod reply_format;
+mod reply_json;
 mod reply_text;
 mod request;
 mod request_rules;
@@ -130,8 +131,8 @@ pub use girih_tensor::DType;
 pub use girih_words::reply::{
     CallForm, CallGrammar, CallPiece, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall,
 };
-pub use girih_words::template::{Conversation, Renderer};
 pub use girih_words::template::worker_main as template_worker;
+pub use girih_words::template::{Conversation, Renderer};
 pub use girih_words::{BosEos, InfillFile, Specials, TextOrigin, TextProcessor, TextSpan};
 pub use image::{ImageFormat, ImagePatches};
 pub use mailbox::Event;

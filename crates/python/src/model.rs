@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Context;
 
 use girih::{
-    CancelHandle, Embedder, Engine, Model as OpenedModel, OpenOptions, Plan, Progress, Result, RunOptions, Session,
-    json,
+    CancelHandle, Embedder, Engine, Model as OpenedModel, OpenOptions, Plan, Progress, Result, RunOptions,
+    Session, json, tools,
 };
 use girih_measure::HiddenStates;
 use pyo3::prelude::*;
@@ -106,9 +106,10 @@ fn planned(py: Python<'_>, name: &str, open: &str, run: &str) -> PyResult<Plan> 
 #[pyfunction]
 pub fn plan(py: Python<'_>, name: &str, open: &str, run: &str) -> PyResult<String> {
     let plan = planned(py, name, open, run)?;
-    let refusals: Vec<String> = plan.refusals().iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect();
+    let refusals: Vec<String> =
+        plan.refusals().iter().map(|refusal| format!("{}: {}", refusal.node, refusal.reason)).collect();
     let facts = object!({
-        "memory": json::memory_plan(&plan.memory()),
+        "memory": tools::memory_json(&plan.memory(), None),
         "description": plan.description(),
         "arithmetic": plan.arithmetic(),
         "refusals": refusals,
@@ -160,7 +161,8 @@ impl Model {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Model, String)> {
         let plan = planned(py, name, open, run)?;
-        let (opened, run, facts) = (plan.model().clone(), plan.options().clone(), model_facts(&plan).to_string());
+        let (opened, run, facts) =
+            (plan.model().clone(), plan.options().clone(), model_facts(&plan).to_string());
         let told = Arc::new(Told::default());
         let loaded = load(py, plan, &told, progress.as_ref())?;
         let model = Model {
@@ -268,7 +270,8 @@ impl Model {
         match &*lock(&self.loaded) {
             Some(Loaded::Session(session)) => Ok(session.clone()),
             Some(Loaded::Embedder(_)) => {
-                let sentence = format!("{} is an encoder and generates no text; call embed", self.opened.name());
+                let sentence =
+                    format!("{} is an encoder and generates no text; call embed", self.opened.name());
                 Err(refused(py, sentence))
             }
             None => Err(closed(py, "model")),
@@ -351,7 +354,13 @@ fn states_of(
         Some(engine) => engine,
         None => {
             let rows = OUTPUT_ROWS.max(run.output_rows);
-            let alone = RunOptions { output_rows: rows, sequences: 1, drafts: girih::Drafts::Off, prompt_cache: None, ..run };
+            let alone = RunOptions {
+                output_rows: rows,
+                sequences: 1,
+                drafts: girih::Drafts::Off,
+                prompt_cache: None,
+                ..run
+            };
             watched.insert(opened.plan(alone)?.load(|_| {})?)
         }
     };

@@ -4,7 +4,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use girih::{CancelHandle, Error, ErrorKind, Event, Reply as Events, ReplyMessage, Result, Stop, json};
+use girih::{
+    CancelHandle, Error, ErrorKind, Event, Reply as Events, ReplyMessage, Result, Stop, json, tools,
+};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
@@ -129,13 +131,17 @@ impl Reply {
         loop {
             let event = match self.poll(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(Err(cancelled("the reply was closed or is read already"))),
+                Poll::Ready(None) => {
+                    return Poll::Ready(Err(cancelled("the reply was closed or is read already")));
+                }
                 Poll::Ready(Some(event)) => event,
             };
             let mut whole = lock(&self.whole);
             match event.and_then(|event| whole.push(&event)) {
                 Ok(false) => {}
-                Ok(true) => return Poll::Ready(Ok(std::mem::take(&mut *whole).json(self.prompt_tokens).to_string())),
+                Ok(true) => {
+                    return Poll::Ready(Ok(std::mem::take(&mut *whole).json(self.prompt_tokens).to_string()));
+                }
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
@@ -203,7 +209,8 @@ impl WholeReply {
                 return Err(cancelled("the request was cancelled before its reply was complete"));
             }
             Event::Finished { stop: Stop::Deadline, .. } => {
-                let sentence = "the request's time limit passed before its reply was complete; allow more time";
+                let sentence =
+                    "the request's time limit passed before its reply was complete; allow more time";
                 return Err(cancelled(sentence));
             }
             Event::Finished { .. } => {
@@ -217,7 +224,7 @@ impl WholeReply {
 
     /// All of it in one object.
     fn json(mut self, prompt_tokens: u32) -> Value {
-        let mut whole = json::message(&self.message);
+        let mut whole = tools::message_json(&self.message);
         whole["prompt_tokens"] = prompt_tokens.into();
         whole["tokens"] = self.tokens.into();
         whole["logprobs"] = self.logprobs.into();

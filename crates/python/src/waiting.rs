@@ -77,13 +77,14 @@ pub fn on_thread<T: Send + 'static>(
         *lock(&filled) = Some(answer);
         waiting.unpark();
     };
-    let thread = match thread::Builder::new().name("girih-python".to_owned()).stack_size(STACK_BYTES).spawn(body) {
-        Ok(thread) => thread,
-        Err(error) => {
-            let sentence = format!("no thread can be started: {error}");
-            return Ok(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));
-        }
-    };
+    let thread =
+        match thread::Builder::new().name("girih-python".to_owned()).stack_size(STACK_BYTES).spawn(body) {
+            Ok(thread) => thread,
+            Err(error) => {
+                let sentence = format!("no thread can be started: {error}");
+                return Ok(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));
+            }
+        };
     let ended = || {
         let sentence = "a thread ended before its work was done; this is a bug in girih";
         Err(Error::with_kind(ErrorKind::DeviceFailed, sentence))

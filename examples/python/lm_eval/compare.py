@@ -14,5 +14,6 @@ pairs = [
 ]
 largest = max(abs(a - b) for a, b in pairs)
 print(f"accuracy {ours['results']['acc,none']}; {len(pairs)} log-likelihoods differ by at most {largest:.1e}")
-# girih's keys and values are in f16 by default, which rounds by 2^-11 of a value.
-assert largest < 1e-2, largest
+# Both compute in f32. `beside_transformers.py` finds logits that differ by 1e-5; a log-probability has at most twice the error of a
+# logit, and a continuation has fewer than ten tokens.
+assert largest < 10 * 2 * 1e-5, largest

@@ -60,7 +60,7 @@ def main() -> None:
     folder = Path(__file__).parent
     manager = TaskManager(include_path=str(folder), include_defaults=False)
     results = lm_eval.simple_evaluate(
-        model=GirihLM(name), tasks=[task], task_manager=manager, bootstrap_iters=0, log_samples=True
+        model=GirihLM(name, kv="f32"), tasks=[task], task_manager=manager, bootstrap_iters=0, log_samples=True
     )
     samples = [[list(answer[0]) for answer in sample["resps"]] for sample in results["samples"][task]]
     print(json.dumps({"results": results["results"][task], "likelihoods": samples}))

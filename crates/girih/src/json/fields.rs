@@ -48,7 +48,10 @@ impl Fields {
 
     /// The error of a field whose value is not `needed`.
     pub fn wrong(&self, name: &str, value: &Value, needed: &str) -> Error {
-        let found = girih_file::quote(&value.to_string());
+        let found = match value {
+            Value::String(text) => girih_file::quote(text),
+            value => girih_file::quote(&value.to_string()),
+        };
         refused(format!("{}: {name} is {found}; it must be {needed}", self.what))
     }
 
@@ -110,8 +113,9 @@ impl Fields {
         needed: &str,
         read: impl Fn(&str, &Value) -> Option<T>,
     ) -> Result<Vec<T>> {
-        let entries = self
-            .read(name, needed, |value| value.as_object()?.iter().map(|(key, value)| read(key, value)).collect())?;
+        let entries = self.read(name, needed, |value| {
+            value.as_object()?.iter().map(|(key, value)| read(key, value)).collect()
+        })?;
         Ok(entries.unwrap_or_default())
     }
 

@@ -9,5 +9,5 @@ mod replies;
 mod requests;
 
 pub use options::{open_options, run_options};
-pub use replies::{event, memory_plan, message, rate, stop, text_spans};
+pub use replies::{event, text_spans};
 pub use requests::{conversation, request};

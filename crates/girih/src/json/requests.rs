@@ -1,9 +1,9 @@
 //! Conversations and requests from JSON.
 
 use girih_engine::{Overflow, Sampling, Tenant, TimeLimits};
-use girih_graph::Result;
 #[cfg(feature = "grammar")]
 use girih_grammar::Grammar;
+use girih_graph::Result;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
 
@@ -42,8 +42,14 @@ fn taken_conversation(fields: &mut Fields) -> Result<Option<Conversation>> {
     let prompts = fields.read("add_generation_prompt", "true or false", Value::as_bool)?;
     let variables = fields.read("chat_template_kwargs", "an object", |value| value.as_object().cloned())?;
     let Some(messages) = messages else {
-        if tools.is_some() || documents.is_some() || continues_last || prompts.is_some() || variables.is_some() {
-            let sentence = "request: tools, documents and options of templates need messages, and there are none";
+        if tools.is_some()
+            || documents.is_some()
+            || continues_last
+            || prompts.is_some()
+            || variables.is_some()
+        {
+            let sentence =
+                "request: tools, documents and options of templates need messages, and there are none";
             return Err(refused(sentence.to_owned()));
         }
         return Ok(None);
@@ -76,7 +82,8 @@ fn taken_conversation(fields: &mut Fields) -> Result<Option<Conversation>> {
 /// When a field is unknown or has a wrong value, or fields exclude each other.
 pub fn request(value: &Value, model: &Model) -> Result<Request> {
     let mut fields = Fields::new("request", value)?;
-    let mut request = Request::new(prompt(&mut fields)?).sampling(sampling(&mut fields, model.default_sampling())?);
+    let mut request =
+        Request::new(prompt(&mut fields)?).sampling(sampling(&mut fields, model.default_sampling())?);
     request = with_length(request, &mut fields)?;
     request = with_stops(request, &mut fields)?;
     request = with_numbers(request, &mut fields)?;
@@ -93,8 +100,12 @@ fn prompt(fields: &mut Fields) -> Result<Prompt> {
     match (prompt, taken_conversation(fields)?) {
         (Some(prompt), None) => Ok(prompt),
         (None, Some(conversation)) => Ok(Prompt::Conversation(conversation)),
-        (Some(_), Some(_)) => Err(refused("request: it has a prompt and messages; remove one of them".to_owned())),
-        (None, None) => Err(refused("request: it has no prompt and no messages; give one of them".to_owned())),
+        (Some(_), Some(_)) => {
+            Err(refused("request: it has a prompt and messages; remove one of them".to_owned()))
+        }
+        (None, None) => {
+            Err(refused("request: it has no prompt and no messages; give one of them".to_owned()))
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -143,12 +142,11 @@ class Model:
         >>> [reply.text for reply in asyncio.run(both())]
         [' was playing', ' and his']
         """
-        native = await asyncio.to_thread(self._native.generate, request_json(prompt, settings))
-        return await finished(native, settings.get("schema"))
+        return await finished(await self._queued(prompt, settings), settings.get("schema"))
 
     async def astream(self, prompt: Prompt, **settings: Unpack[RequestSettings]) -> AsyncStream:
         """As :meth:`stream`, in an event loop."""
-        return AsyncStream(await asyncio.to_thread(self._native.generate, request_json(prompt, settings)))
+        return AsyncStream(await self._queued(prompt, settings))
 
     def logits(self, prompt: str | Sequence[int]) -> Array:
         """The logits of the token that follows: an array ``[vocabulary]`` of the memory in which they were computed.
@@ -200,6 +198,12 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<girih.Model {self._facts['name']!r}>"
+
+    async def _queued(self, prompt: Prompt, settings: RequestSettings) -> _girih.Reply:
+        """The reply to a request that is queued on a thread, as a long prompt takes time to tokenize."""
+        import asyncio  # takes longer to import than all else
+
+        return await asyncio.to_thread(self._native.generate, request_json(prompt, settings))
 
     def _ids(self, prompt: str | Sequence[int]) -> list[int]:
         return self.tokenize(prompt) if isinstance(prompt, str) else [int(id) for id in prompt]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from girih import _girih
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Event:
 def _logprobs(value: Any) -> TokenLogprobs | None:
     if value is None:
         return None
-    top = [Logprob(one["id"], one["logprob"]) for one in value["top"]]
+    top = [Logprob(one["id"], one["logprob"]) for one in value["top_logprobs"]]
     return TokenLogprobs(value["id"], value["logprob"], top)
 
 
@@ -288,6 +290,8 @@ class AsyncStream(AsyncIterator[Event]):
 
 async def _readable(native: _girih.Reply) -> None:
     """Waits until there is more of a reply. A cancelled wait cancels the request."""
+    import asyncio  # takes longer to import than all else
+
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     file = native.fileno()
