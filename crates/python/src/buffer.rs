@@ -8,20 +8,20 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Numbers in `f32`, which never change. Its buffer is their bytes, in the order of this machine.
-#[pyclass(frozen, module = "girih._girih")]
-pub struct Floats {
+#[pyclass(name = "Floats", frozen, module = "girih._girih")]
+pub struct PyFloats {
     numbers: Vec<f32>,
 }
 
-impl Floats {
+impl PyFloats {
     /// A buffer of these numbers.
-    pub fn new(numbers: Vec<f32>) -> Floats {
-        Floats { numbers }
+    pub fn new(numbers: Vec<f32>) -> PyFloats {
+        PyFloats { numbers }
     }
 }
 
 #[pymethods]
-impl Floats {
+impl PyFloats {
     fn __len__(&self) -> usize {
         self.numbers.len()
     }

@@ -14,11 +14,11 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _girih {
     #[pymodule_export]
-    use super::buffer::Floats;
+    use super::buffer::PyFloats;
     #[pymodule_export]
-    use super::model::{Model, backends, plan};
+    use super::model::{PyModel, backends, plan};
     #[pymodule_export]
-    use super::reply::Reply;
+    use super::reply::PyReply;
     #[pymodule_export]
-    use super::text::Tokenizer;
+    use super::text::PyTokenizer;
 }

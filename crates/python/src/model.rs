@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::task::Context;
 
 use girih::{
-    CancelHandle, Embedder, Engine, Model as OpenedModel, OpenOptions, Plan, Progress, Result, RunOptions,
-    Session, json, tools,
+    CancelHandle, Embedder, Engine, Model, Plan, Progress, Result, RunOptions, Session, json, tools,
 };
 use girih_measure::HiddenStates;
 use pyo3::prelude::*;
 use serde_json::{Value, json as object};
 
-use crate::buffer::Floats;
+use crate::buffer::PyFloats;
 use crate::errors::{closed, parsed, raised, refused};
-use crate::reply::Reply;
-use crate::text::Tokenizer;
+use crate::reply::PyReply;
+use crate::text::{PyTokenizer, open_options};
 use crate::waiting::{lock, on_thread, wait, without_lock};
 
 /// The maximum number of notes that wait to be read; of more, the oldest are dropped.
@@ -26,12 +25,12 @@ const MAX_NOTES: usize = 256;
 const OUTPUT_ROWS: u32 = 64;
 
 /// A model that was loaded.
-#[pyclass(frozen, module = "girih._girih")]
-pub struct Model {
-    opened: OpenedModel,
+#[pyclass(name = "Model", frozen, module = "girih._girih")]
+pub struct PyModel {
+    opened: Model,
     /// The options, with which the engine for hidden states is planned.
     run: RunOptions,
-    loaded: Mutex<Option<Loaded>>,
+    loaded: Mutex<Option<LoadedWork>>,
     /// What girih tells while it loads and runs.
     told: Arc<Told>,
     /// The replies that may still run, and the number at which those that have ended are forgotten.
@@ -41,7 +40,7 @@ pub struct Model {
 }
 
 /// A model at work: it generates, or it embeds.
-enum Loaded {
+enum LoadedWork {
     Session(Session),
     Embedder(Arc<Mutex<Embedder>>),
 }
@@ -86,17 +85,11 @@ impl Told {
     }
 }
 
-/// The options of opening in a JSON text.
-pub fn open_options(py: Python<'_>, text: &str) -> PyResult<OpenOptions> {
-    let value = parsed(py, text)?;
-    json::open_options(&value).map_err(|error| raised(py, &error))
-}
-
 /// Opens a model and plans it.
 fn planned(py: Python<'_>, name: &str, open: &str, run: &str) -> PyResult<Plan> {
     let (open, run) = (open_options(py, open)?, parsed(py, run)?);
     let plan = py.detach(|| {
-        let model = OpenedModel::open_with(name, &open)?;
+        let model = Model::open_with(name, &open)?;
         model.plan(json::run_options(&run, &open)?)
     });
     plan.map_err(|error| raised(py, &error))
@@ -150,7 +143,7 @@ fn joined(mut object: Value, fields: Value) -> Value {
 }
 
 #[pymethods]
-impl Model {
+impl PyModel {
     /// Opens and loads a model. Calls `progress(done, total)` with the bytes of weights.
     #[staticmethod]
     fn open(
@@ -159,13 +152,13 @@ impl Model {
         open: &str,
         run: &str,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Model, String)> {
+    ) -> PyResult<(PyModel, String)> {
         let plan = planned(py, name, open, run)?;
         let (opened, run, facts) =
             (plan.model().clone(), plan.options().clone(), model_facts(&plan).to_string());
         let told = Arc::new(Told::default());
         let loaded = load(py, plan, &told, progress.as_ref())?;
-        let model = Model {
+        let model = PyModel {
             opened,
             run,
             loaded: Mutex::new(Some(loaded)),
@@ -177,7 +170,7 @@ impl Model {
     }
 
     /// Queues a request in JSON.
-    fn generate(&self, py: Python<'_>, request: &str) -> PyResult<Reply> {
+    fn generate(&self, py: Python<'_>, request: &str) -> PyResult<PyReply> {
         let session = self.session(py)?;
         let value = parsed(py, request)?;
         let reply = py.detach(|| session.generate(json::request(&value, &self.opened)?));
@@ -185,31 +178,31 @@ impl Model {
         self.remember(reply.cancel_handle());
         // The last handle may wait for a thread.
         py.detach(|| drop(session));
-        Ok(Reply::new(reply))
+        Ok(PyReply::new(reply))
     }
 
     /// The logits of the token that follows these.
-    fn logits(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Floats> {
+    fn logits(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<PyFloats> {
         let session = self.session(py)?;
         let work = move || session.logits(&tokens);
         let logits = on_thread(py, work, |_| Ok(()))?;
-        logits.map(Floats::new).map_err(|error| raised(py, &error))
+        logits.map(PyFloats::new).map_err(|error| raised(py, &error))
     }
 
     /// The hidden states of the rows of these tokens as in transformers, and the logits of each row: names and numbers.
-    fn hidden_states(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<(String, Floats)>> {
+    fn hidden_states(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<(String, PyFloats)>> {
         drop(self.session(py)?);
         let (watched, opened, run) = (Arc::clone(&self.watched), self.opened.clone(), self.run.clone());
         let work = move || states_of(&mut lock(&watched), &opened, run, &tokens);
         let states = on_thread(py, work, |_| Ok(()))?.map_err(|error| raised(py, &error))?;
-        Ok(states.into_iter().map(|(name, numbers)| (name, Floats::new(numbers))).collect())
+        Ok(states.into_iter().map(|(name, numbers)| (name, PyFloats::new(numbers))).collect())
     }
 
     /// One vector for each text, one after another, and their width. Texts are tokens with all special ones.
-    fn embed(&self, py: Python<'_>, texts: Vec<Vec<u32>>) -> PyResult<(Floats, usize)> {
+    fn embed(&self, py: Python<'_>, texts: Vec<Vec<u32>>) -> PyResult<(PyFloats, usize)> {
         let embedder = match &*lock(&self.loaded) {
-            Some(Loaded::Embedder(embedder)) => Arc::clone(embedder),
-            Some(Loaded::Session(_)) => {
+            Some(LoadedWork::Embedder(embedder)) => Arc::clone(embedder),
+            Some(LoadedWork::Session(_)) => {
                 let name = self.opened.name();
                 let sentence = format!("{name} generates text and defines no embeddings; use an encoder");
                 return Err(refused(py, sentence));
@@ -232,14 +225,14 @@ impl Model {
         });
         match (raised_here, vectors) {
             (Some(interrupt), _) => Err(interrupt),
-            (None, Ok((numbers, width))) => Ok((Floats::new(numbers), width)),
+            (None, Ok((numbers, width))) => Ok((PyFloats::new(numbers), width)),
             (None, Err(error)) => Err(raised(py, &error)),
         }
     }
 
     /// Its tokenizer.
-    fn tokenizer(&self) -> Tokenizer {
-        Tokenizer::of(&self.opened)
+    fn tokenizer(&self) -> PyTokenizer {
+        PyTokenizer::of(&self.opened)
     }
 
     /// The tokens of a text as a prompt: with BOS, if the tokenizer is configured to add it.
@@ -265,11 +258,11 @@ impl Model {
     }
 }
 
-impl Model {
+impl PyModel {
     fn session(&self, py: Python<'_>) -> PyResult<Session> {
         match &*lock(&self.loaded) {
-            Some(Loaded::Session(session)) => Ok(session.clone()),
-            Some(Loaded::Embedder(_)) => {
+            Some(LoadedWork::Session(session)) => Ok(session.clone()),
+            Some(LoadedWork::Embedder(_)) => {
                 let sentence =
                     format!("{} is an encoder and generates no text; call embed", self.opened.name());
                 Err(refused(py, sentence))
@@ -290,7 +283,7 @@ impl Model {
     }
 }
 
-impl Drop for Model {
+impl Drop for PyModel {
     fn drop(&mut self) {
         let loaded = lock(&self.loaded).take();
         let watched = Arc::clone(&self.watched);
@@ -304,16 +297,16 @@ impl Drop for Model {
 }
 
 /// Loads a planned model, tells `progress`, and waits until it is ready.
-fn load(py: Python<'_>, plan: Plan, told: &Arc<Told>, progress: Option<&Py<PyAny>>) -> PyResult<Loaded> {
+fn load(py: Python<'_>, plan: Plan, told: &Arc<Told>, progress: Option<&Py<PyAny>>) -> PyResult<LoadedWork> {
     let mut before = 0;
     let mut pass_on = |py: Python<'_>| told.pass_on(py, progress, &mut before);
     let tell = Arc::clone(told);
     let callback = move |progress: Progress| tell.tell(progress);
     let loaded = if plan.model().files().facts.is_encoder() {
         let embedder = on_thread(py, move || plan.load_embedder(callback), &mut pass_on)?;
-        embedder.map(|embedder| Loaded::Embedder(Arc::new(Mutex::new(embedder))))
+        embedder.map(|embedder| LoadedWork::Embedder(Arc::new(Mutex::new(embedder))))
     } else {
-        ready_session(py, plan, callback, &mut pass_on)?.map(Loaded::Session)
+        ready_session(py, plan, callback, &mut pass_on)?.map(LoadedWork::Session)
     };
     pass_on(py)?;
     loaded.map_err(|error| raised(py, &error))
@@ -346,7 +339,7 @@ fn ready_session(
 /// of the weights.
 fn states_of(
     watched: &mut Option<Engine>,
-    opened: &OpenedModel,
+    opened: &Model,
     run: RunOptions,
     tokens: &[u32],
 ) -> Result<Vec<(String, Vec<f32>)>> {

@@ -4,9 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use girih::{
-    CancelHandle, Error, ErrorKind, Event, Reply as Events, ReplyMessage, Result, Stop, json, tools,
-};
+use girih::{CancelHandle, Error, ErrorKind, Event, Reply, ReplyMessage, Result, Stop, json, tools};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
@@ -15,9 +13,9 @@ use crate::errors::raised;
 use crate::waiting::{lock, wait, without_lock};
 
 /// The events of a request. Dropping it cancels the request.
-#[pyclass(frozen, module = "girih._girih")]
-pub struct Reply {
-    events: Mutex<Option<Events>>,
+#[pyclass(name = "Reply", frozen, module = "girih._girih")]
+pub struct PyReply {
+    events: Mutex<Option<Reply>>,
     cancel: CancelHandle,
     #[pyo3(get)]
     prompt_tokens: u32,
@@ -38,10 +36,10 @@ impl Wake for Readable {
     }
 }
 
-impl Reply {
+impl PyReply {
     /// A reply that has begun.
-    pub fn new(events: Events) -> Reply {
-        Reply {
+    pub fn new(events: Reply) -> PyReply {
+        PyReply {
             cancel: events.cancel_handle(),
             prompt_tokens: events.prompt_tokens(),
             events: Mutex::new(Some(events)),
@@ -67,7 +65,7 @@ impl Reply {
 }
 
 #[pymethods]
-impl Reply {
+impl PyReply {
     /// Waits for the next event, as JSON; `None` after the last one.
     fn next(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let event = wait(py, |context| self.poll(context), |_| Ok(()))?;
@@ -118,7 +116,7 @@ impl Reply {
     }
 }
 
-impl Reply {
+impl PyReply {
     /// Makes the file of `fileno` readable when there are events that the next poll has not seen.
     fn waker(&self, py: Python<'_>) -> PyResult<Waker> {
         let ready = self.readable(py)?;
@@ -160,7 +158,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for PyReply {
     fn drop(&mut self) {
         self.take();
     }

@@ -2,15 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use girih::{BosEos, Conversation, Model, Result, TextOrigin, TextProcessor, TextSpan, json};
+use girih::{BosEos, Conversation, Model, OpenOptions, Result, TextOrigin, TextProcessor, TextSpan, json};
 use pyo3::prelude::*;
 
 use crate::errors::{parsed, raised};
-use crate::model::open_options;
 use crate::waiting::lock;
 
+/// The options of opening in a JSON text.
+pub fn open_options(py: Python<'_>, text: &str) -> PyResult<OpenOptions> {
+    let value = parsed(py, text)?;
+    json::open_options(&value).map_err(|error| raised(py, &error))
+}
+
 /// Where the tokenizer comes from.
-enum Source {
+enum TextSource {
     /// An opened model.
     Model(Model),
     /// Its files alone.
@@ -18,26 +23,26 @@ enum Source {
 }
 
 /// A tokenizer with its chat template.
-#[pyclass(frozen, module = "girih._girih")]
-pub struct Tokenizer(Arc<Source>);
+#[pyclass(name = "Tokenizer", frozen, module = "girih._girih")]
+pub struct PyTokenizer(Arc<TextSource>);
 
-impl Tokenizer {
+impl PyTokenizer {
     /// That of a model.
-    pub fn of(model: &Model) -> Tokenizer {
-        Tokenizer(Arc::new(Source::Model(model.clone())))
+    pub fn of(model: &Model) -> PyTokenizer {
+        PyTokenizer(Arc::new(TextSource::Model(model.clone())))
     }
 
     fn processor(&self) -> Result<&TextProcessor> {
         match &*self.0 {
-            Source::Model(model) => model.text_processor(),
-            Source::Files { processor, .. } => Ok(processor),
+            TextSource::Model(model) => model.text_processor(),
+            TextSource::Files { processor, .. } => Ok(processor),
         }
     }
 
     fn rendered(&self, conversation: &Conversation) -> Result<Vec<TextSpan>> {
         match &*self.0 {
-            Source::Model(model) => model.render(conversation),
-            Source::Files { processor, renderer } => processor.render(&mut lock(renderer), conversation),
+            TextSource::Model(model) => model.render(conversation),
+            TextSource::Files { processor, renderer } => processor.render(&mut lock(renderer), conversation),
         }
     }
 
@@ -47,15 +52,15 @@ impl Tokenizer {
 }
 
 #[pymethods]
-impl Tokenizer {
+impl PyTokenizer {
     /// Opens the tokenizer of a model, without its weights.
     #[staticmethod]
-    fn open(py: Python<'_>, name: &str, options: &str) -> PyResult<Tokenizer> {
+    fn open(py: Python<'_>, name: &str, options: &str) -> PyResult<PyTokenizer> {
         let options = open_options(py, options)?;
         let processor = py.detach(|| Model::text_processor_of(name, &options));
         let processor = Box::new(processor.map_err(|error| raised(py, &error))?);
         let renderer = Mutex::new(options.renderer());
-        Ok(Tokenizer(Arc::new(Source::Files { processor, renderer })))
+        Ok(PyTokenizer(Arc::new(TextSource::Files { processor, renderer })))
     }
 
     /// The ids of a text. With `special`, special tokens that it spells become special tokens; with `bos`, BOS and EOS are

@@ -134,7 +134,7 @@ def test_the_tokenizer_works_alone_and_with_the_model(model: girih.Model) -> Non
     alone = girih.Tokenizer.open("stories260k")
     for tokenizer in (alone, model.tokenizer):
         assert tokenizer.decode(tokenizer.encode("a cat")) == "a cat"
-        assert len(tokenizer) == 512 and tokenizer.eos == 2 and tokenizer.token(1) == "<s>"
+        assert len(tokenizer) == 512 and tokenizer.bos is None and tokenizer.token(1) == "<s>"
         assert tokenizer.id("<s>") == 1 and tokenizer.id("no such token") is None
         assert len(tokenizer.encode("</s>", special=True)) < len(tokenizer.encode("</s>"))
     assert not alone.has_template and model.tokenizer.has_template

@@ -4,21 +4,21 @@ use girih_graph::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 /// An object whose fields are taken one by one; those that are left are unknown.
-pub(super) struct Fields {
+pub(super) struct JsonFields {
     /// What the object is.
     what: &'static str,
     map: Map<String, Value>,
     known: Vec<&'static str>,
 }
 
-impl Fields {
+impl JsonFields {
     /// The fields of an object.
     ///
     /// # Errors
     /// When the value is no object.
-    pub fn new(what: &'static str, value: &Value) -> Result<Fields> {
+    pub fn new(what: &'static str, value: &Value) -> Result<JsonFields> {
         match value {
-            Value::Object(map) => Ok(Fields { what, map: map.clone(), known: Vec::new() }),
+            Value::Object(map) => Ok(JsonFields { what, map: map.clone(), known: Vec::new() }),
             _ => Err(refused(format!("{what}: is not a JSON object"))),
         }
     }

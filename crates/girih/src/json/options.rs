@@ -8,7 +8,7 @@ use girih_tensor::DType;
 use girih_words::reply::ReplyStyle;
 use serde_json::Value;
 
-use super::fields::{Fields, refused};
+use super::fields::{JsonFields, refused};
 use crate::backends::backend;
 use crate::drafts::Drafts;
 use crate::model::Model;
@@ -32,7 +32,7 @@ const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 /// # Errors
 /// When a field is unknown or has a wrong value.
 pub fn open_options(value: &Value) -> Result<OpenOptions> {
-    let mut fields = Fields::new("options of opening", value)?;
+    let mut fields = JsonFields::new("options of opening", value)?;
     let text = |key: &str, value: &Value| Some((key.to_owned(), value.as_str()?.to_owned()));
     let variables = fields.entries("variables", "an object of texts", text)?;
     let options = OpenOptions::from_vars(|name| {
@@ -82,7 +82,7 @@ pub fn open_options(value: &Value) -> Result<OpenOptions> {
 /// # Errors
 /// When a field is unknown or has a wrong value, or the drafting model cannot be opened.
 pub fn run_options(value: &Value, open: &OpenOptions) -> Result<RunOptions> {
-    let mut fields = Fields::new("options of running", value)?;
+    let mut fields = JsonFields::new("options of running", value)?;
     let default = RunOptions::default();
     let options = RunOptions {
         backend: choice(&mut fields)?,
@@ -106,7 +106,7 @@ pub fn run_options(value: &Value, open: &OpenOptions) -> Result<RunOptions> {
     Ok(options)
 }
 
-fn choice(fields: &mut Fields) -> Result<BackendChoice> {
+fn choice(fields: &mut JsonFields) -> Result<BackendChoice> {
     let named = fields.text("backend")?.map(|name| backend(&name)).transpose()?;
     let mut choice = named.unwrap_or_else(|| RunOptions::default().backend);
     let text = |name: &str, value: &Value| Some((name.to_owned(), value.as_str()?.to_owned()));
@@ -119,19 +119,19 @@ fn choice(fields: &mut Fields) -> Result<BackendChoice> {
     }
 }
 
-fn kv(fields: &mut Fields) -> Result<Option<DType>> {
+fn kv(fields: &mut JsonFields) -> Result<Option<DType>> {
     let names = KV_TYPES.map(DType::name).join(", ");
     let named = |value: &Value| KV_TYPES.into_iter().find(|kind| Some(kind.name()) == value.as_str());
     fields.read("kv", &format!("one of {names}"), named)
 }
 
-fn drafts(fields: &mut Fields, open: &OpenOptions) -> Result<Drafts> {
+fn drafts(fields: &mut JsonFields, open: &OpenOptions) -> Result<Drafts> {
     let Some(value) = fields.take("drafts") else { return Ok(Drafts::Off) };
     match value.as_str() {
         Some("prompt-lookup") => Ok(Drafts::PromptLookup),
         Some("mtp") => Ok(Drafts::Mtp),
         None if value.is_object() => {
-            let mut model = Fields::new("drafts", &value)?;
+            let mut model = JsonFields::new("drafts", &value)?;
             let name = model.text("model")?.unwrap_or_default();
             model.finish()?;
             // Adapters, templates and the projector are those of the model that is drafted for.
@@ -148,9 +148,9 @@ fn drafts(fields: &mut Fields, open: &OpenOptions) -> Result<Drafts> {
     }
 }
 
-fn prompt_cache(fields: &mut Fields) -> Result<Option<PromptCache>> {
+fn prompt_cache(fields: &mut JsonFields) -> Result<Option<PromptCache>> {
     let Some(value) = fields.take("prompt_cache") else { return Ok(None) };
-    let mut cache = Fields::new("prompt_cache", &value)?;
+    let mut cache = JsonFields::new("prompt_cache", &value)?;
     let (folder, limit) = (cache.text("folder")?, cache.u64("limit")?);
     cache.finish()?;
     match (folder, limit) {

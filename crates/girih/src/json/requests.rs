@@ -7,7 +7,7 @@ use girih_graph::Result;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, as_u32, refused};
+use super::fields::{JsonFields, as_u32, refused};
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::request::Request;
@@ -26,14 +26,14 @@ use crate::tool_choice::ToolChoice;
 /// # Errors
 /// When a field is unknown or has a wrong value.
 pub fn conversation(value: &Value) -> Result<Conversation> {
-    let mut fields = Fields::new("conversation", value)?;
+    let mut fields = JsonFields::new("conversation", value)?;
     let conversation = taken_conversation(&mut fields)?;
     fields.finish()?;
     conversation.ok_or_else(|| refused("conversation: it has no messages".to_owned()))
 }
 
 /// The conversation of these fields; `None` without messages.
-fn taken_conversation(fields: &mut Fields) -> Result<Option<Conversation>> {
+fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
     let objects = |value: &Value| value.is_object().then(|| value.clone());
     let messages = fields.list("messages", "a list of messages", objects)?;
     let tools = fields.list("tools", "a list of tools", objects)?;
@@ -81,7 +81,7 @@ fn taken_conversation(fields: &mut Fields) -> Result<Option<Conversation>> {
 /// # Errors
 /// When a field is unknown or has a wrong value, or fields exclude each other.
 pub fn request(value: &Value, model: &Model) -> Result<Request> {
-    let mut fields = Fields::new("request", value)?;
+    let mut fields = JsonFields::new("request", value)?;
     let mut request =
         Request::new(prompt(&mut fields)?).sampling(sampling(&mut fields, model.default_sampling())?);
     request = with_length(request, &mut fields)?;
@@ -92,7 +92,7 @@ pub fn request(value: &Value, model: &Model) -> Result<Request> {
     Ok(request)
 }
 
-fn prompt(fields: &mut Fields) -> Result<Prompt> {
+fn prompt(fields: &mut JsonFields) -> Result<Prompt> {
     let prompt = fields.read("prompt", "a text or a list of token ids", |value| match value {
         Value::String(text) => Some(Prompt::Text(text.clone())),
         value => Some(Prompt::Tokens(value.as_array()?.iter().map(as_u32).collect::<Option<_>>()?)),
@@ -110,7 +110,7 @@ fn prompt(fields: &mut Fields) -> Result<Prompt> {
 }
 
 /// The settings of the samplers that are given, else `default`.
-fn sampling(fields: &mut Fields, default: Sampling) -> Result<Sampling> {
+fn sampling(fields: &mut JsonFields, default: Sampling) -> Result<Sampling> {
     let bias = fields.entries("logit_bias", "an object of token ids and numbers", |id, bias| {
         let bias = match bias.as_str() {
             Some("-inf") => f64::NEG_INFINITY,
@@ -141,7 +141,7 @@ fn sampling(fields: &mut Fields, default: Sampling) -> Result<Sampling> {
     })
 }
 
-fn with_length(mut request: Request, fields: &mut Fields) -> Result<Request> {
+fn with_length(mut request: Request, fields: &mut JsonFields) -> Result<Request> {
     if let Some(max) = fields.u32("max_tokens")? {
         request = request.max_tokens(max);
     }
@@ -160,7 +160,7 @@ fn with_length(mut request: Request, fields: &mut Fields) -> Result<Request> {
     Ok(request)
 }
 
-fn with_stops(mut request: Request, fields: &mut Fields) -> Result<Request> {
+fn with_stops(mut request: Request, fields: &mut JsonFields) -> Result<Request> {
     for text in fields.texts("stop")? {
         request = request.stop(text);
     }
@@ -170,7 +170,7 @@ fn with_stops(mut request: Request, fields: &mut Fields) -> Result<Request> {
     Ok(if fields.flag("include_stop")? { request.include_stop() } else { request })
 }
 
-fn with_numbers(mut request: Request, fields: &mut Fields) -> Result<Request> {
+fn with_numbers(mut request: Request, fields: &mut JsonFields) -> Result<Request> {
     if let Some(top) = fields.u32("logprobs")? {
         request = request.logprobs(top);
     }
@@ -191,7 +191,7 @@ fn with_numbers(mut request: Request, fields: &mut Fields) -> Result<Request> {
 }
 
 #[cfg(feature = "grammar")]
-fn with_constraint(request: Request, fields: &mut Fields) -> Result<Request> {
+fn with_constraint(request: Request, fields: &mut JsonFields) -> Result<Request> {
     let schema = fields.read("schema", "a JSON Schema: an object, true or false", |schema| {
         (schema.is_object() || schema.is_boolean()).then(|| Grammar::JsonSchema(schema.to_string()))
     })?;
@@ -217,6 +217,6 @@ fn with_constraint(request: Request, fields: &mut Fields) -> Result<Request> {
 }
 
 #[cfg(not(feature = "grammar"))]
-fn with_constraint(request: Request, _: &mut Fields) -> Result<Request> {
+fn with_constraint(request: Request, _: &mut JsonFields) -> Result<Request> {
     Ok(request)
 }

@@ -63,7 +63,7 @@ class Model:
     >>> import girih
     >>> with girih.Model.open("stories260k") as model:
     ...     model.generate("Once upon a time", max_tokens=8).text
-    ', there was a little girl named'
+    ', there was a little girl'
 
     The same request has the same reply, whatever else runs, on any number of threads.
     """
@@ -140,7 +140,7 @@ class Model:
         >>> async def both():
         ...     return await asyncio.gather(*(model.agenerate(name, max_tokens=2) for name in ("Lily", "Tom")))
         >>> [reply.text for reply in asyncio.run(both())]
-        [' was playing', ' and his']
+        [' and T', ' and Lily']
         """
         return await finished(await self._queued(prompt, settings), settings.get("schema"))
 

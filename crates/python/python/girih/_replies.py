@@ -196,15 +196,8 @@ def event_of(text: str) -> Event:
     )
 
 
-class Stream(Iterator[Event]):
-    """The events of a reply as they come. Leaving a ``with``, or dropping it, cancels the request.
-
-    >>> import girih
-    >>> model = girih.Model.open("stories260k")
-    >>> with model.stream("Once upon a time", max_tokens=4) as reply:
-    ...     print("".join(event.text for event in reply))
-    , there was a
-    """
+class _Request:
+    """A request that runs."""
 
     def __init__(self, native: _girih.Reply) -> None:
         self._native = native
@@ -214,6 +207,21 @@ class Stream(Iterator[Event]):
         """The number of tokens of the prompt."""
         return self._native.prompt_tokens
 
+    def cancel(self) -> None:
+        """Cancels the request, from any thread; the last event says so."""
+        self._native.cancel()
+
+
+class Stream(_Request, Iterator[Event]):
+    """The events of a reply as they come. Leaving a ``with``, or dropping it, cancels the request.
+
+    >>> import girih
+    >>> model = girih.Model.open("stories260k")
+    >>> with model.stream("Once upon a time", max_tokens=4) as reply:
+    ...     print("".join(event.text for event in reply))
+    , there was a
+    """
+
     def __iter__(self) -> Stream:
         return self
 
@@ -222,10 +230,6 @@ class Stream(Iterator[Event]):
         if event is None:
             raise StopIteration
         return event_of(event)
-
-    def cancel(self) -> None:
-        """Cancels the request, from any thread; the last event says so."""
-        self._native.cancel()
 
     def close(self) -> None:
         """Cancels the request, and ends the events."""
@@ -240,7 +244,7 @@ class Stream(Iterator[Event]):
         self.close()
 
 
-class AsyncStream(AsyncIterator[Event]):
+class AsyncStream(_Request, AsyncIterator[Event]):
     """As :class:`Stream`, in an event loop. A task that is cancelled while it waits cancels the request.
 
     >>> import asyncio, girih
@@ -250,14 +254,6 @@ class AsyncStream(AsyncIterator[Event]):
     >>> asyncio.run(story(girih.Model.open("stories260k")))
     ', there was a'
     """
-
-    def __init__(self, native: _girih.Reply) -> None:
-        self._native = native
-
-    @property
-    def prompt_tokens(self) -> int:
-        """The number of tokens of the prompt."""
-        return self._native.prompt_tokens
 
     def __aiter__(self) -> AsyncStream:
         return self
@@ -270,10 +266,6 @@ class AsyncStream(AsyncIterator[Event]):
             if not goes_on:
                 raise StopAsyncIteration
             await _readable(self._native)
-
-    def cancel(self) -> None:
-        """Cancels the request; the last event says so."""
-        self._native.cancel()
 
     async def aclose(self) -> None:
         """Cancels the request, and ends the events."""
