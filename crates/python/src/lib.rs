@@ -16,7 +16,7 @@ mod _girih {
     #[pymodule_export]
     use super::buffer::PyFloats;
     #[pymodule_export]
-    use super::model::{PyModel, backends, plan};
+    use super::model::{PyModel, backends, plan, version};
     #[pymodule_export]
     use super::reply::PyReply;
     #[pymodule_export]

@@ -110,6 +110,12 @@ pub fn plan(py: Python<'_>, name: &str, open: &str, run: &str) -> PyResult<Strin
     Ok(joined(facts, model_facts(&plan)).to_string())
 }
 
+/// The version of girih.
+#[pyfunction]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
 /// The names of the backends; the first is the default.
 #[pyfunction]
 pub fn backends() -> Vec<&'static str> {
@@ -171,13 +177,11 @@ impl PyModel {
 
     /// Queues a request in JSON.
     fn generate(&self, py: Python<'_>, request: &str) -> PyResult<PyReply> {
-        let session = self.session(py)?;
-        let value = parsed(py, request)?;
-        let reply = py.detach(|| session.generate(json::request(&value, &self.opened)?));
+        let (session, value, opened) = (self.session(py)?, parsed(py, request)?, &self.opened);
+        // The session goes with the closure, as dropping the last one waits for a thread.
+        let reply = py.detach(move || session.generate(json::request(&value, opened)?));
         let reply = reply.map_err(|error| raised(py, &error))?;
         self.remember(reply.cancel_handle());
-        // The last handle may wait for a thread.
-        py.detach(|| drop(session));
         Ok(PyReply::new(reply))
     }
 

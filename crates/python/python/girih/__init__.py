@@ -10,6 +10,7 @@ A chat is a list of messages; the model's own template writes the prompt:
 ``model.generate([{"role": "user", "content": "Hello"}])``.
 """
 
+from girih._girih import version as _version
 from girih._model import Model, Plan, backends, plan
 from girih._program import program, verify
 from girih._replies import (
@@ -38,6 +39,8 @@ from girih.errors import (
     TooLong,
     WaitTooLong,
 )
+
+__version__ = _version()
 
 __all__ = [
     "AsyncStream",

@@ -245,7 +245,8 @@ class Stream(_Request, Iterator[Event]):
 
 
 class AsyncStream(_Request, AsyncIterator[Event]):
-    """As :class:`Stream`, in an event loop. A task that is cancelled while it waits cancels the request.
+    """As :class:`Stream`, in an event loop. One task reads it; if that is cancelled while it waits, so is the
+    request.
 
     >>> import asyncio, girih
     >>> async def story(model):
