@@ -1,7 +1,11 @@
 //! One reply: its text is passed on as it is generated, then it is summed up.
 
-use girih::{Event, Reply, ReplyMessage, ReplyPart, Stats, Stop, tools};
-use serde_json::Value;
+use girih::tools::FreeMemory;
+use girih::{
+    DevicePool, Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate,
+    ToolCall,
+};
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::output::counted;
@@ -71,9 +75,45 @@ fn content(parts: &[ReplyPart]) -> String {
     parts.iter().filter_map(text).collect()
 }
 
+/// The parts of a reply to a conversation as fields: content, thinking, calls in OpenAI's form.
+pub fn message_json(message: &ReplyMessage) -> Value {
+    let calls: Vec<Value> = message.calls.iter().map(ToolCall::json).collect();
+    json!({"content": message.content, "thinking": message.thinking, "tool_calls": calls})
+}
+
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
-    tools::reply_json(prompt, &reply.ids, &reply.text, &reply.stop, &reply.stats)
+    let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
+    let rate = |rate: TokenRate| {
+        json!({
+            "tokens": rate.tokens,
+            "seconds": rate.time.as_secs_f64(),
+            "tokens_per_second": rate.per_second(),
+        })
+    };
+    let stop = match &reply.stop {
+        Stop::Token(id) => json!({"token": id}),
+        Stop::String(text) => json!({"string": text}),
+        Stop::Length => json!("length"),
+        Stop::Context => json!("context"),
+        Stop::Complete => json!("complete"),
+        Stop::Cancelled => json!("cancelled"),
+        Stop::Repetition => json!("repetition"),
+        Stop::Deadline => json!("deadline"),
+    };
+    let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
+    json!({
+        "prompt_tokens": prompt.len(),
+        "ids": ids,
+        "text": reply.text,
+        "stop": stop,
+        "cached_tokens": cached,
+        "images": rate(images),
+        "prefill": rate(prefill),
+        "decode": rate(decode),
+        "drafted_tokens": drafted,
+        "accepted_tokens": accepted,
+    })
 }
 
 /// The counts and times of a reply as a line for people.
@@ -97,4 +137,30 @@ pub fn summary(reply: &FinishedReply) -> String {
         decode.time.as_secs_f64(),
         decode.per_second(),
     )
+}
+
+/// A memory plan: the parts of the host's pool, and below `device` those of the device's.
+pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
+    let pool = |bytes: &PoolBytes, available: Option<u64>| {
+        json!({
+            "weights": bytes.weights,
+            "in_file": bytes.in_file,
+            "state": bytes.state,
+            "scratch": bytes.scratch,
+            "output": bytes.output,
+            "staging": bytes.staging,
+            "total": bytes.total(),
+            "available": available,
+        })
+    };
+    let mut memory = pool(&plan.host, free.map(|free| free.room()));
+    if let Some(device) = plan.device {
+        memory["device"] = pool(&device.bytes, device_room(&device));
+    }
+    memory
+}
+
+/// The free memory of a device, if its backend knows it.
+pub fn device_room(device: &DevicePool) -> Option<u64> {
+    Some(device.free).filter(|free| *free < u64::MAX)
 }

@@ -7,7 +7,6 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
-use girih::tools::peak_resident;
 use girih::{DType, Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
 use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
@@ -212,7 +211,7 @@ fn measure(
             start: start.take(),
             tuning: tuning.clone(),
             // Without a reset, the peak includes what was resident before the model.
-            peak_resident: reset.then(peak_resident).flatten(),
+            peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
     }
     drop(engine);

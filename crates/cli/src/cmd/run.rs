@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use girih::tools::{memory_json, message_json, peak_resident};
 use girih::{
     BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, ImagePatches, MemoryPlan, Model, TextOrigin, Tool,
     ToolChoice,
@@ -24,11 +23,12 @@ use crate::input::{
     is_json_text, json_text, missing, piped_text, standard_input, text_of_file, without_line_end,
 };
 use crate::loading;
+use crate::machine;
 use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
-use crate::report::{self, reply_json, summary};
+use crate::report::{self, memory_json, message_json, reply_json, summary};
 use crate::request::{TokenizedPrompt, check_sampling, request, user_message};
 use crate::typed_options::TypedOptions;
 
@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// What the end of a reply says about how the model was loaded.
 fn end_fields(kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
-    memory["peak_resident"] = json!(peak_resident());
+    memory["peak_resident"] = json!(machine::status("VmHWM"));
     json!({
         "kv": kv.map(DType::name),
         "start": phases.json(),

@@ -34,7 +34,7 @@ pub fn event(event: &Event) -> Value {
             json!({"event": "token", "id": id, "text": text, "logprobs": logprobs, "parts": parts_json(parts)})
         }
         Event::Logits(_) => json!({"event": "logits"}),
-        Event::Finished { stop, text, stats, parts } => {
+        Event::Finished { stop, text, stats, parts, .. } => {
             let mut event = counts(stop, stats);
             event.insert("event".to_owned(), "end".into());
             event.insert("text".to_owned(), text.as_str().into());
