@@ -30,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),
+    ("capi", &["girih"]),
     (
         "cli",
         &[

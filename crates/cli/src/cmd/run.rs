@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use girih::tools::{memory_json, message_json, peak_resident};
 use girih::{
     BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, ImagePatches, MemoryPlan, Model, TextOrigin, Tool,
     ToolChoice,
@@ -25,12 +26,11 @@ use crate::input::{
     is_json_text, json_text, missing, piped_text, standard_input, text_of_file, without_line_end,
 };
 use crate::loading;
-use crate::machine;
 use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
-use crate::report::{self, ReplyTotals, memory_json, message_json, reply_json, summary};
+use crate::report::{self, ReplyTotals, reply_json, summary};
 use crate::request::{TokenizedPrompt, check_sampling, request, user_message};
 use crate::typed_options::TypedOptions;
 
@@ -187,14 +187,14 @@ fn stream_of(args: &Args, is_chat: bool) -> ReplyStream {
 
 /// Prints the line of `--compat-ie`. The peak of memory is read after all replies, so reading it costs them no time.
 fn compat_line(totals: &ReplyTotals) -> Result<Outcome> {
-    print_json(&totals.compat_json(machine::status("VmHWM")))?;
+    print_json(&totals.compat_json(peak_resident()))?;
     Ok(Outcome::Done)
 }
 
 /// What the end of a reply says about how the model was loaded.
 fn end_fields(kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
-    memory["peak_resident"] = json!(machine::status("VmHWM"));
+    memory["peak_resident"] = json!(peak_resident());
     json!({
         "kv": kv.map(DType::name),
         "start": phases.json(),

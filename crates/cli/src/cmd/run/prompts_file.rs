@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use girih::tools::message_json;
 use girih::{Grammar, Model, ToolChoice};
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::loading;
 use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::reply_stream::{ReplyStream, joined};
-use crate::report::{self, ReplyTotals, message_json, reply_json};
+use crate::report::{self, ReplyTotals, reply_json};
 use crate::request::request;
 
 /// The prompts of a file: its lines, without those that are empty.
