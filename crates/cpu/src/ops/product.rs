@@ -43,6 +43,7 @@ impl Product<'_> {
     /// Sets the sums, which must be zeros, of a band with all columns of activations: as many sums as there are columns
     /// with their padding.
     pub fn set(&self, table: &Table, band: usize, sums: &mut [[f32; BAND]]) {
+        assert!(!self.weight.is_sparse(), "matrices of adapters are packed whole");
         self.add(table, band, 0..self.x.blocks(), sums);
     }
 
