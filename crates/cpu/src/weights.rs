@@ -347,7 +347,9 @@ impl LoadedWeight {
     /// The bytes of all bands, if it is packed.
     fn packed(&self) -> Option<&[u8]> {
         match self {
-            LoadedWeight::Matrix { packed, .. } | LoadedWeight::Matrices { packed, .. } => Some(&packed.bytes),
+            LoadedWeight::Matrix { packed, .. } | LoadedWeight::Matrices { packed, .. } => {
+                Some(&packed.bytes)
+            }
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => None,
         }
     }

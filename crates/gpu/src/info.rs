@@ -113,7 +113,8 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     Ok(list)
 }
 
-/// The devices of CUDA, and the one that is meant by `name`. Without NVIDIA's driver there are none, unless one is meant.
+/// The devices of CUDA, and the one that is meant by `name`. Without NVIDIA's driver there are none, unless one is meant; nor are there
+/// if an adapter is named.
 fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDevice>> {
     let device = |name: &str, device: &CudaDevice| {
         let about = format!("{}, through CUDA (never run on a GPU yet)", device.product);
@@ -124,7 +125,8 @@ fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDe
         }
     };
     let AdapterChoice::Cuda(number) = choice else {
-        let all = cuda_devices().unwrap_or_default();
+        // A choice of an adapter needs no other driver, whose start takes time.
+        let all = if name.is_none() { cuda_devices().unwrap_or_default() } else { Vec::new() };
         return Ok(all.iter().map(|found| device(&found.name, found)).collect());
     };
     let meant = find_cuda(*number)?;
