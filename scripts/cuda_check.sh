@@ -56,7 +56,7 @@ same_texts() {
 
 echo "# device"
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-"$girih" doctor 2>&1 | grep -i "cuda\|vulkan"
+"$girih" doctor 2>&1 | grep -i vulkan
 
 # Every matrix in q4_0, the head, too.
 printf '[[rule]]\ntensors = "*"\ntype = "q4_0"\n' >"$folder/recipe.toml"
