@@ -8,14 +8,6 @@ use girih::tools::process_room;
 use crate::error::{Error, Result};
 use crate::output::bytes;
 
-/// The value of a line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
-pub fn status(key: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 /// The bytes that any command needs: a small allocation that fails ends the program without a
 /// sentence.
 const ROOM_MIN: u64 = 64 << 20;

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
+use girih::tools::event_json;
 use girih::{Event, ReplyPart};
 use serde_json::{Value, json};
 
@@ -70,7 +71,8 @@ impl ReplyStream {
             ReplyStream::Text(text) => parts.iter().try_for_each(|part| text.push(part)),
             ReplyStream::Events { fields, splits, call } => {
                 let id = if let Event::Token { id, .. } = event { Some(*id) } else { None };
-                print_events(fields, *splits, call, (id, shown), parts)
+                let events = event_json(*splits, call, (id, shown), parts);
+                events.iter().try_for_each(|(name, event)| print_event(name, &[fields, event]))
             }
             ReplyStream::Silent => Ok(()),
         }
@@ -182,47 +184,6 @@ impl PartPrinter {
         let closes = self.last == Printed::Thinking && !self.dims;
         stream(if closes { "\n</think>\n" } else { "\n" })
     }
-}
-
-/// Prints the event of a token with its shown text, unless it is the end of a reply without text, and
-/// those of calls.
-fn print_events(
-    fields: &Value,
-    splits: bool,
-    call: &mut String,
-    (id, shown): (Option<u32>, &str),
-    parts: &[ReplyPart],
-) -> Result<()> {
-    let mut token = json!({"text": shown, "id": id});
-    for part in parts.iter().filter(|_| splits) {
-        let (key, text) = match part {
-            ReplyPart::Content(text) => ("content", text),
-            ReplyPart::Thinking(text) => ("thinking", text),
-            _ => continue,
-        };
-        let before = token[key].as_str().unwrap_or_default();
-        token[key] = json!(format!("{before}{text}"));
-    }
-    let is_empty = shown.is_empty() && token.as_object().is_some_and(|token| token.len() == 2);
-    if id.is_some() || !is_empty {
-        print_event("text", &[fields, &token])?;
-    }
-    for part in parts {
-        match part {
-            ReplyPart::CallBegin { id, name } => {
-                call.clone_from(id);
-                print_event("tool_call", &[fields, &json!({"call": id, "name": name})])?;
-            }
-            ReplyPart::Arguments(text) => {
-                print_event("arguments", &[fields, &json!({"call": call, "text": text})])?;
-            }
-            ReplyPart::CallEnd { fault } => {
-                print_event("tool_call_end", &[fields, &json!({"call": call, "fault": fault})])?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Prints an event: its name, then the fields of the objects.

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use girih::tools::FreeMemory;
-use girih::{
-    DevicePool, Event, LatencySummary, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop,
-    TokenLatencies, TokenRate, ToolCall,
-};
+use girih::{Event, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenLatencies, TokenRate, tools};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -75,59 +71,9 @@ fn content(parts: &[ReplyPart]) -> String {
     parts.iter().filter_map(text).collect()
 }
 
-/// The parts of a reply to a conversation as fields: content, thinking, calls in OpenAI's form.
-pub fn message_json(message: &ReplyMessage) -> Value {
-    let calls: Vec<Value> = message.calls.iter().map(ToolCall::json).collect();
-    json!({"content": message.content, "thinking": message.thinking, "tool_calls": calls})
-}
-
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
-    let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
-    let stop = match &reply.stop {
-        Stop::Token(id) => json!({"token": id}),
-        Stop::String(text) => json!({"string": text}),
-        Stop::Length => json!("length"),
-        Stop::Context => json!("context"),
-        Stop::Complete => json!("complete"),
-        Stop::Cancelled => json!("cancelled"),
-        Stop::Repetition => json!("repetition"),
-        Stop::Deadline => json!("deadline"),
-    };
-    let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
-    json!({
-        "prompt_tokens": prompt.len(),
-        "ids": ids,
-        "text": reply.text,
-        "stop": stop,
-        "cached_tokens": cached,
-        "images": rate_json(images),
-        "prefill": rate_json(prefill),
-        "decode": rate_json(decode),
-        "drafted_tokens": drafted,
-        "accepted_tokens": accepted,
-        "latency_ms": latency_json(&reply.latencies),
-        // Of its tokens, a prompt finds some in the cache and misses those that it computes.
-        "kv_cache": {"hits": cached, "misses": prefill.tokens},
-        "wall_seconds": reply.stats.whole.as_secs_f64(),
-    })
-}
-
-fn rate_json(rate: TokenRate) -> Value {
-    json!({
-        "tokens": rate.tokens,
-        "seconds": rate.time.as_secs_f64(),
-        "tokens_per_second": rate.per_second(),
-    })
-}
-
-/// The percentiles of latencies in milliseconds; null without tokens after a first one.
-pub fn latency_json(latencies: &TokenLatencies) -> Value {
-    let Some(LatencySummary { p50, p95, p99, max, samples }) = latencies.summary() else {
-        return Value::Null;
-    };
-    let [p50, p95, p99, max] = [p50, p95, p99, max].map(milliseconds);
-    json!({"p50": p50, "p95": p95, "p99": p99, "max": max, "samples": samples})
+    tools::reply_json(prompt, &reply.ids, &reply.text, &reply.stop, &reply.stats, &reply.latencies)
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -179,9 +125,9 @@ impl ReplyTotals {
             "generated_tokens": self.ids.len(),
             "wall_seconds": whole.as_secs_f64(),
             "tokens_per_second": self.per_second(),
-            "prefill": rate_json(prefill),
-            "decode": rate_json(decode),
-            "latency_ms": latency_json(&self.latencies),
+            "prefill": tools::rate_json(prefill),
+            "decode": tools::rate_json(decode),
+            "latency_ms": tools::latency_json(&self.latencies),
             "kv_cache": {"hits": cached, "misses": prefill.tokens},
         })
     }
@@ -227,30 +173,4 @@ pub fn summary(reply: &FinishedReply) -> String {
         decode.time.as_secs_f64(),
         decode.per_second(),
     )
-}
-
-/// A memory plan: the parts of the host's pool, and below `device` those of the device's.
-pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
-    let pool = |bytes: &PoolBytes, available: Option<u64>| {
-        json!({
-            "weights": bytes.weights,
-            "in_file": bytes.in_file,
-            "state": bytes.state,
-            "scratch": bytes.scratch,
-            "output": bytes.output,
-            "staging": bytes.staging,
-            "total": bytes.total(),
-            "available": available,
-        })
-    };
-    let mut memory = pool(&plan.host, free.map(|free| free.room()));
-    if let Some(device) = plan.device {
-        memory["device"] = pool(&device.bytes, device_room(&device));
-    }
-    memory
-}
-
-/// The free memory of a device, if its backend knows it.
-pub fn device_room(device: &DevicePool) -> Option<u64> {
-    Some(device.free).filter(|free| *free < u64::MAX)
 }

@@ -64,7 +64,9 @@ impl IebinTensor {
     fn entry(&self, offset: u64, bytes: u64) -> Result<Value> {
         let (kind, quant) = match &self.storage {
             IebinStorage::Plain(dtype) => {
-                let unnamed = || Error::new(format!("is {dtype}, for which IEBIN has no type"));
+                let unnamed = || {
+                    Error::new(format!("is {dtype}, for which IEBIN has no type; name another in a recipe"))
+                };
                 (type_name(*dtype).ok_or_else(unnamed)?, None)
             }
             IebinStorage::Int4(scales) => (INT4, Some(scales.entry(Some(PACK)))),

@@ -82,6 +82,15 @@ pub fn process_room() -> Option<u64> {
     rooms.into_iter().flatten().min()
 }
 
+/// The peak of this process's resident memory, in bytes; `None` if the system does not tell.
+///
+/// ```
+/// assert!(girih::tools::peak_resident().is_none_or(|bytes| bytes > 0));
+/// ```
+pub fn peak_resident() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM")
+}
+
 /// The soft limit of a line of `/proc/self/limits`, in bytes; `None` if it is unlimited.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()

@@ -83,6 +83,7 @@ mod prompt_map;
 mod readiness;
 mod reply;
 mod reply_format;
+mod reply_json;
 mod reply_text;
 mod request;
 mod request_rules;

@@ -121,7 +121,7 @@ pub fn speed(
             timed
         } else {
             // The engine times its steps, so what happens between them does not count.
-            let mut step = |engine: &Engine, tokens: u64| {
+            let mut step = |engine: &Engine, tokens: u64| -> Result<()> {
                 counter.add(if case.generated > 0 { tokens } else { 0 });
                 let Some(touch) = touch.as_deref_mut().filter(|_| round > 0) else { return Ok(()) };
                 (0..tokens).try_for_each(|_| {

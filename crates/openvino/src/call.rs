@@ -70,6 +70,13 @@ fn part_rows<'a>(sequence: &Sequence<'a>, most: usize) -> Vec<Sequence<'a>> {
     rows.clone().step_by(most).map(part).collect()
 }
 
+/// One call for each sequence.
+pub(crate) fn single_calls(sequences: &[Sequence<'_>]) -> Vec<LaneCall> {
+    let rows = sequences.iter().map(|sequence| sequence.rows.indexes().len());
+    let calls = rows.enumerate().map(|(index, rows)| LaneCall { lanes: vec![index], rows });
+    calls.filter(|call| call.rows > 0).collect()
+}
+
 /// All sequences of one row in one call, and one call for each other sequence.
 pub(crate) fn calls(sequences: &[Sequence<'_>]) -> Vec<LaneCall> {
     let rows = |index: &usize| sequences[*index].rows.indexes().len();

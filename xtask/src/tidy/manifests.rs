@@ -16,7 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph", "file"]),
     ("gpu", &["tensor", "graph"]),
-    ("openvino", &["tensor", "graph"]),
+    ("openvino", &["tensor", "graph", "file"]),
     ("npu-lab", &["tensor", "graph", "model", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),
@@ -30,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // Whatever the server lacks is missing in the library, for everybody.
     ("serve", &["girih"]),
+    ("capi", &["girih"]),
     (
         "cli",
         &[

@@ -11,6 +11,8 @@ use super::tree::Tree;
 /// its own allocator, and the kernel tests put slices beside guard pages;
 /// neither can be written in safe code.
 const UNSAFE: &[&str] = &[
+    // Pointers from C, and functions that C calls.
+    "crates/capi/src/abi/",
     "crates/cpu/src/kernels/",
     "crates/cpu/src/cut.rs",
     "crates/cpu/src/pool.rs",
@@ -37,8 +39,15 @@ const TARGETS: &[&str] = &[
     "crates/words/src/template/sandbox.rs",
 ];
 
-/// The folders that may read the environment and the command line: those of programs.
-const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "crates/serve/examples/", "xtask/"];
+/// The folders that may read the environment and the command line: those of programs. The library for C reads the model
+/// of calls that name none.
+const ENVIRONMENT: &[&str] = &[
+    "crates/capi/src/environment.rs",
+    "crates/cli/",
+    "crates/girih/examples/",
+    "crates/serve/examples/",
+    "xtask/",
+];
 
 /// Calls that open any file, whatever it is and wherever it leads. `OpenOptions` of the standard
 /// library is named by its import; `girih` has a type of this name.

@@ -9,6 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
+use girih::tools::peak_resident;
 use girih::{DType, Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
 use girih_graph::description::byte_count;
@@ -29,7 +30,6 @@ use crate::machine::{self, CpuTime};
 use crate::output::{bytes, counted, print_json};
 use crate::phases::StartPhases;
 use crate::progress::Unit;
-use crate::report::latency_json;
 use crate::typed_options::TypedOptions;
 
 /// The length of the prompt whose first token is timed.
@@ -269,7 +269,7 @@ fn measure(
             start: start.take(),
             tuning: tuning.clone(),
             // Without a reset, the peak includes what was resident before the model.
-            peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
+            peak_resident: reset.then(peak_resident).flatten(),
         })?;
     }
     drop(engine);
@@ -522,7 +522,7 @@ impl BenchRow {
         row.insert("draft".to_owned(), json!(self.draft));
         row.insert("drafted_tokens".to_owned(), json!(self.times.drafted));
         row.insert("accepted_tokens".to_owned(), json!(self.times.accepted));
-        row.insert("latency_ms".to_owned(), latency_json(&self.times.latencies));
+        row.insert("latency_ms".to_owned(), girih::tools::latency_json(&self.times.latencies));
         row.insert("touch".to_owned(), json!(self.touch.as_ref().map(touch_json)));
         row.insert("start".to_owned(), self.phases.json());
         row.insert("machine_default".to_owned(), json!(self.subject.machine_default));

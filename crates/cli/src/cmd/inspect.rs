@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use girih::tools::FreeMemory;
+use girih::tools::{FreeMemory, device_room, memory_json};
 use girih::{
     Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal, RunOptions, TowerPlan,
 };
@@ -25,7 +25,6 @@ use crate::images;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json, print_note};
-use crate::report;
 
 /// The maximum number of values of a list that a line shows.
 const LISTED: usize = 8;
@@ -102,7 +101,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "image_tower": tower,
             "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
-            "memory": report::memory_json(&needed, free),
+            "memory": memory_json(&needed, free),
             "tokenizer": support.tokenizer.json(),
             "chat_template": support.template.json(),
             "chat_template_digest": support.digest.as_ref().map(TemplateDigest::json),
@@ -117,15 +116,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_line!("ignored key: {}", quote(key))?;
     }
     support.print()?;
-    for (dtype, (count, size)) in storage(model) {
-        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
-    }
-    if args.tensors {
-        print_tensors(model)?;
-    }
-    if let Some(repeated) = &repeated {
-        print_duplicates(repeated)?;
-    }
+    print_weights(model, args.tensors, repeated.as_ref())?;
     print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
     print_line!("activations: {activations}")?;
@@ -137,6 +128,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints how the weights are stored, perhaps each of them, and what repeats if that was counted.
+fn print_weights(model: &ModelFiles, lists: bool, repeated: Option<&Duplicates>) -> Result<()> {
+    for (dtype, (count, size)) in storage(model) {
+        print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
+    }
+    if lists {
+        print_tensors(model)?;
+    }
+    repeated.map_or(Ok(()), print_duplicates)
 }
 
 fn duplicates_json(found: &Duplicates) -> Value {
@@ -265,7 +267,7 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
             StateKind::Carried => print_line!("carried values of sequences: {blocks}, one value each")?,
         }
     }
-    let device = needed.device.map(|device| ("device memory", device.bytes, report::device_room(&device)));
+    let device = needed.device.map(|device| ("device memory", device.bytes, device_room(&device)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
         print_line!("{name}: {} = {}", pool_sum(&pool, plan.kv()), bytes(pool.total()))?;

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use girih::tools::{memory_json, message_json, peak_resident};
 use girih::{
     BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, ImagePatches, MemoryPlan, Model, TextOrigin, Tool,
     ToolChoice,
@@ -25,12 +26,11 @@ use crate::input::{
     is_json_text, json_text, missing, piped_text, standard_input, text_of_file, without_line_end,
 };
 use crate::loading;
-use crate::machine;
 use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
-use crate::report::{self, ReplyTotals, memory_json, message_json, reply_json, summary};
+use crate::report::{self, ReplyTotals, reply_json, summary};
 use crate::request::{TokenizedPrompt, check_sampling, request, user_message};
 use crate::typed_options::TypedOptions;
 
@@ -111,11 +111,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let grammar = args.grammar.grammar()?;
     phases.end("open");
     if let Some(file) = &args.prompts_file {
-        let prompts = prompts_file::prompts(file)?;
-        phases.restart();
-        let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-        let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
-        return prompts_file::answer(args, &prompts, plan, grammar.as_ref(), phases);
+        return prompts_file::answer(args, file, &model, grammar.as_ref(), phases);
     }
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
@@ -152,11 +148,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         prepared,
     );
     bar.finish_and_clear();
-    let mut output = match (args.json || args.compat_ie, args.jsonl) {
-        (true, _) => ReplyStream::Silent,
-        (_, true) => ReplyStream::events(json!({}), is_chat),
-        _ => ReplyStream::text(),
-    };
+    let mut output = stream_of(args, is_chat);
     // In a pipe, with a constraint or with --quiet, what is printed is the reply alone.
     let repeats_prompt = !is_chat && !is_constrained && show != Show::Nothing && io::stdout().is_terminal();
     let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
@@ -184,16 +176,25 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Where the reply goes.
+fn stream_of(args: &Args, is_chat: bool) -> ReplyStream {
+    match (args.json || args.compat_ie, args.jsonl) {
+        (true, _) => ReplyStream::Silent,
+        (_, true) => ReplyStream::events(json!({}), is_chat),
+        _ => ReplyStream::text(),
+    }
+}
+
 /// Prints the line of `--compat-ie`. The peak of memory is read after all replies, so reading it costs them no time.
 fn compat_line(totals: &ReplyTotals) -> Result<Outcome> {
-    print_json(&totals.compat_json(machine::status("VmHWM")))?;
+    print_json(&totals.compat_json(peak_resident()))?;
     Ok(Outcome::Done)
 }
 
 /// What the end of a reply says about how the model was loaded.
 fn end_fields(kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
-    memory["peak_resident"] = json!(machine::status("VmHWM"));
+    memory["peak_resident"] = json!(peak_resident());
     json!({
         "kv": kv.map(DType::name),
         "start": phases.json(),

@@ -246,7 +246,7 @@ fn a_request_ends_at_its_time_limit_even_if_nobody_reads_it() -> Result<()> {
     };
     // It is suspended, so only its deadline frees its place.
     let unread = session.generate(limited(Duration::from_millis(50)))?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let second = loop {
         match session.generate(limited(Duration::from_secs(600))) {
             Err(error) if error.kind() == ErrorKind::QueueFull => thread::yield_now(),
@@ -303,7 +303,7 @@ fn complete_replies_are_counted_until_they_are_read_or_dropped() -> Result<()> {
     let replies: Vec<Reply> =
         (0..3).map(|_| session.generate(Request::new(PROMPT).max_tokens(5))).collect::<Result<_>>()?;
     let handles: Vec<_> = replies.iter().map(Reply::cancel_handle).collect();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while session.activity().unread < 3 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", session.activity());
         thread::yield_now();

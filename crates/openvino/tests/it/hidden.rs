@@ -173,15 +173,14 @@ fn sequences_that_part_and_step_back_have_the_numbers_of_the_definition() {
                 }
                 _ => {
                     let most = random.of(&[1, 5, 16]);
-                    let new: Vec<(usize, Vec<u32>)> = (0..3)
-                        .filter(|_| random.below(3) > 0)
-                        .filter_map(|index| {
-                            let room = CONTEXT as usize - sequences[index].tokens.len();
-                            let count = (1 + random.below(most)).min(room);
-                            let tokens = (0..count).map(|_| random.below(TOKENS) as u32).collect();
-                            (count > 0).then_some((index, tokens))
-                        })
-                        .collect();
+                    let mut new: Vec<(usize, Vec<u32>)> = Vec::new();
+                    for (index, own) in sequences.iter().enumerate() {
+                        let room = CONTEXT as usize - own.tokens.len();
+                        let count = (1 + random.below(most)).min(room);
+                        if count > 0 && random.below(3) > 0 {
+                            new.push((index, (0..count).map(|_| random.below(TOKENS) as u32).collect()));
+                        }
+                    }
                     if !new.is_empty() {
                         both.step(&mut sequences, &new);
                     }

@@ -1,5 +1,6 @@
 //! Generates one reply of a chat: limits its length, shows it, and explains its end.
 
+use girih::tools::message_json;
 use girih::{Conversation, Overflow, ReplyMessage, Session, Stop};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::output::counted;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, print_event};
-use crate::report::{self, FinishedReply, message_json, reply_json};
+use crate::report::{self, FinishedReply, reply_json};
 use crate::request::{TokenizedPrompt, request, sampling};
 
 /// What to do about a full context.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use girih::{Grammar, Plan, ToolChoice};
+use girih::tools::message_json;
+use girih::{Grammar, Model, ToolChoice};
 use serde_json::{Value, json};
 
 use super::{Args, compat_line, end_fields, tokenized};
@@ -13,14 +14,14 @@ use crate::loading;
 use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::reply_stream::{ReplyStream, joined};
-use crate::report::{self, ReplyTotals, message_json, reply_json};
+use crate::report::{self, ReplyTotals, reply_json};
 use crate::request::request;
 
 /// The prompts of a file: its lines, without those that are empty.
 ///
 /// # Errors
 /// When the file cannot be read, or has only empty lines.
-pub fn prompts(file: &Path) -> Result<Vec<String>> {
+fn prompts(file: &Path) -> Result<Vec<String>> {
     let (place, text) = text_of_file(Some(file), "prompts")?;
     let prompts: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if prompts.is_empty() {
@@ -29,27 +30,31 @@ pub fn prompts(file: &Path) -> Result<Vec<String>> {
     Ok(prompts)
 }
 
-/// Answers `prompts` as often as `--rounds` says.
+/// Answers the prompts of a file as often as `--rounds` says.
 ///
 /// # Errors
-/// When the model cannot be loaded, or a prompt cannot be answered.
+/// When the file has no prompts, the model cannot be loaded, or a prompt cannot be answered.
 pub fn answer(
     args: &Args,
-    prompts: &[String],
-    plan: Plan,
+    file: &Path,
+    model: &Model,
     grammar: Option<&Grammar>,
     mut phases: StartPhases,
 ) -> Result<Outcome> {
-    let (model, context) = (plan.model().clone(), plan.key().context);
+    let prompts = prompts(file)?;
+    phases.restart();
+    let options = loading::options_with_prompts(model, &args.device, &args.prompts, &args.typed)?;
+    let plan = args.draft.plan(model, options, &args.arch, &args.typed, args.device.show.show())?;
+    let context = plan.key().context;
     let (memory, kv) = (plan.memory(), plan.kv());
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
     let session = loading::session(plan, args.device.show.show())?;
     phases.end_load(&session.wait_until_ready()?);
     let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
     let mut totals = ReplyTotals::default();
-    for (round, (index, prompt)) in rounds(args.rounds, prompts) {
-        let ready = tokenized(args, &model, prompt, is_chat, Vec::new())?;
-        let request = request(ready.clone(), &args.sampling, &model, context).tool_choice(choice.clone());
+    for (round, (index, prompt)) in rounds(args.rounds, &prompts) {
+        let ready = tokenized(args, model, prompt, is_chat, Vec::new())?;
+        let request = request(ready.clone(), &args.sampling, model, context).tool_choice(choice.clone());
         let request = args.adapters.of_request(request);
         let request = match grammar {
             Some(grammar) => request.grammar(grammar.clone()),
