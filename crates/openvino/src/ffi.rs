@@ -679,8 +679,7 @@ impl InferRequest {
         let functions = self.model.core.functions();
         let mut list = ProfilingInfos { infos: ptr::null_mut(), count: 0 };
         // SAFETY: the request is alive, and the function fills the list.
-        let status =
-            unsafe { (functions.ov_infer_request_get_profiling_info)(self.request, &raw mut list) };
+        let status = unsafe { (functions.ov_infer_request_get_profiling_info)(self.request, &raw mut list) };
         functions.check(status, "tell the times of layers")?;
         let infos: &[ProfilingInfo] = if list.count == 0 {
             &[]

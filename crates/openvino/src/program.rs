@@ -230,14 +230,15 @@ impl ModelStep<'_> {
     }
 
     /// Runs the calls of a step with windows.
-    fn windows(
-        &mut self,
-        models: &mut ShapedModels,
-        step: &Step<'_>,
-        made: &mut Made<'_>,
-    ) -> Result<()> {
-        let sequences = parts(self.graph, step.sequences);
-        let calls = if self.ladder.is_empty() { calls(&sequences) } else { single_calls(&sequences) };
+    fn windows(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
+        // A part of a sequence would be filled up to the same rows as the whole.
+        let (sequences, calls) = if self.ladder.is_empty() {
+            let parts = parts(self.graph, step.sequences);
+            let calls = calls(&parts);
+            (parts, calls)
+        } else {
+            (step.sequences.to_vec(), single_calls(step.sequences))
+        };
         for call in calls {
             let inputs = CallInputs {
                 graph: self.graph,
@@ -272,12 +273,7 @@ impl ModelStep<'_> {
     }
 
     /// Runs each sequence of a step on the request that continues it.
-    fn hidden(
-        &mut self,
-        models: &mut ShapedModels,
-        step: &Step<'_>,
-        made: &mut Made<'_>,
-    ) -> Result<()> {
+    fn hidden(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
         let are_timed = models.are_timed;
         let model = models.model(self.graph, self.weights, StepShape::Any)?;
         let &[Input::Ids(ids)] = step.inputs else {

@@ -5,8 +5,8 @@ use girih_tensor::{DType, Result};
 
 use super::attend::AttendRule;
 use super::lowering::{GraphLowering, ParameterSource};
-use crate::step_shape::Axis;
 use crate::ir::{Port, Precision, layer};
+use crate::step_shape::Axis;
 
 impl GraphLowering<'_> {
     /// Appends new rows, rounded to the type of the state, to those that a variable holds. What is beyond the range of the
