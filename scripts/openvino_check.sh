@@ -64,4 +64,14 @@ for name in lfm2; do
             ;;
     esac
 done
+# Models of fixed shapes, through OpenVINO's wrapper for NPUs over the processor, with chunks that they fill up.
+if [ "$backend" = openvino:CPU ]; then
+    backend=openvino:NPU
+    for name in gemma3_text lfm2 qwen3; do
+        verified "$name" --kv f32 --chunk 64 --openvino-npuw CPU
+    done
+    verified qwen3 --kv f16 --chunk 7 --openvino-npuw CPU
+    backend=openvino:CPU
+    verified qwen3 --kv f32 --chunk 7 --openvino-shapes fixed
+fi
 exit $failed

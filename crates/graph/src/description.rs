@@ -353,6 +353,19 @@ pub fn byte_count(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "must be a size, such as 5GB, 5GiB or a number of bytes".to_owned())
 }
 
+/// Parses the value of an option that is numbers from 1 to `max`, separated by commas. The error is a clause, as in
+/// [`AllowedValues::Checked`].
+///
+/// # Errors
+/// When it is no such list.
+pub fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
+    let number = |word: &str| match word.parse() {
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be numbers from 1 to {max}, separated by commas")),
+    };
+    text.split(',').map(number).collect()
+}
+
 /// A decimal number of units, in bytes.
 fn size_in(number: &str, unit: u64) -> Option<u64> {
     /// More digits after the point than any unit can resolve.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use girih_graph::description::{
     AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DriverFiles,
-    Services, byte_count,
+    Services, byte_count, numbers,
 };
 use girih_tensor::{Error, Result};
 
@@ -130,15 +130,6 @@ fn lengths(text: &str) -> Result<Vec<u32>, String> {
 
 fn contexts(text: &str) -> Result<Vec<u32>, String> {
     numbers(text, u32::MAX)
-}
-
-/// Parses numbers from 1 to `max` that are separated by commas.
-fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
-    let number = |word: &str| match word.parse() {
-        Ok(number) if (1..=max).contains(&number) => Ok(number),
-        _ => Err(format!("must be numbers from 1 to {max}, separated by commas")),
-    };
-    text.split(',').map(number).collect()
 }
 
 /// The arrays that can be simulated.

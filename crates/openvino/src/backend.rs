@@ -60,7 +60,7 @@ impl Backend for OpenVinoBackend {
 
     /// Weights have the numbers of their format, and everything but activations of integer products is `f32`.
     fn numerics(&self, graph: &Graph) -> Numerics {
-        self.products.numerics(graph)
+        self.device.numerics(self.products, graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {
@@ -72,7 +72,7 @@ impl Backend for OpenVinoBackend {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        let mut refusals = refuse::objections(graph);
+        let mut refusals = refuse::objections(graph, self.device.shapes.are_fixed());
         if self.kv == Some(KvForm::Hidden) {
             refusals.extend(hidden_objection(graph));
         }
@@ -86,7 +86,8 @@ impl Backend for OpenVinoBackend {
             weights: bytes.saturating_mul(2),
             in_file: 0,
             state: OpenVinoState::plan(KvForm::of(graph, self.kv), graph, blocks),
-            scratch: (ScratchPlan::of(graph).bytes as u64).saturating_add(score_bytes(graph)),
+            scratch: (ScratchPlan::of(graph).bytes as u64)
+                .saturating_add(score_bytes(graph, self.device.shapes.are_fixed())),
             output: HostRows::plan(graph),
             staging: 0,
         })
@@ -97,9 +98,11 @@ impl Backend for OpenVinoBackend {
         let form = KvForm::of(graph, self.kv);
         let mut constants = Constants::behind(layout.bytes());
         // The models that the graph will need have all of their constants behind the weights.
-        lower(graph, &layout, form, &mut constants, &HashSet::new())?;
-        if let Some(sunk) = sink_gather(graph) {
-            lower(&sunk.graph, &layout, form, &mut constants, &HashSet::new())?;
+        let sunk = sink_gather(graph);
+        for shape in self.device.shapes.made(graph.key) {
+            for graph in [graph].into_iter().chain(sunk.as_ref().map(|sunk| &sunk.graph)) {
+                lower(graph, &layout, form, &mut constants, &HashSet::new(), shape)?;
+            }
         }
         OpenVinoWeights::load(&self.device, graph, (layout, form), constants, source)
     }

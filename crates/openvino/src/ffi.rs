@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use girih_tensor::{Error, ErrorKind, Result};
 use libloading::Library;
@@ -50,6 +51,29 @@ struct Property {
     key: *const c_char,
     value: *const c_char,
 }
+
+/// `ov_profiling_info_t`.
+#[repr(C)]
+struct ProfilingInfo {
+    /// 2 if the layer ran.
+    status: c_int,
+    /// Microseconds.
+    real_time: i64,
+    cpu_time: i64,
+    node_name: *const c_char,
+    exec_type: *const c_char,
+    node_type: *const c_char,
+}
+
+/// `ov_profiling_info_list_t`.
+#[repr(C)]
+struct ProfilingInfos {
+    infos: *mut ProfilingInfo,
+    count: usize,
+}
+
+/// The status of a layer that ran.
+const EXECUTED: c_int = 2;
 
 /// `ov_element_type_e`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,20 +117,25 @@ macro_rules! functions {
 functions! {
     ov_available_devices_free: fn(*mut DeviceNames);
     ov_compiled_model_create_infer_request: fn(*const Opaque, *mut *mut Opaque) -> Status;
+    ov_compiled_model_export_model: fn(*const Opaque, *const c_char) -> Status;
     ov_compiled_model_free: fn(*mut Opaque);
     ov_core_compile_model_props: fn(*const Opaque, *const Opaque, *const c_char, usize, *const Property, *mut *mut Opaque) -> Status;
     ov_core_create: fn(*mut *mut Opaque) -> Status;
     ov_core_free: fn(*mut Opaque);
     ov_core_get_available_devices: fn(*const Opaque, *mut DeviceNames) -> Status;
     ov_core_get_property: fn(*const Opaque, *const c_char, *const c_char, *mut *mut c_char) -> Status;
+    ov_core_import_model: fn(*const Opaque, *const c_char, usize, *const c_char, *mut *mut Opaque) -> Status;
     ov_core_read_model_from_memory_buffer: fn(*const Opaque, *const c_char, usize, *const Opaque, *mut *mut Opaque) -> Status;
+    ov_core_set_properties: fn(*const Opaque, *const c_char, usize, *const Property) -> Status;
     ov_free: fn(*const c_char);
     ov_get_last_err_msg: fn() -> *const c_char;
     ov_infer_request_free: fn(*mut Opaque);
+    ov_infer_request_get_profiling_info: fn(*const Opaque, *mut ProfilingInfos) -> Status;
     ov_infer_request_get_tensor: fn(*const Opaque, *const c_char, *mut *mut Opaque) -> Status;
     ov_infer_request_infer: fn(*mut Opaque) -> Status;
     ov_infer_request_set_tensor: fn(*mut Opaque, *const c_char, *const Opaque) -> Status;
     ov_model_free: fn(*mut Opaque);
+    ov_profiling_info_list_free: fn(*mut ProfilingInfos);
     ov_tensor_create_from_host_ptr: fn(ElementType, TensorShape, *mut c_void, *mut *mut Opaque) -> Status;
     ov_tensor_data: fn(*const Opaque, *mut *mut c_void) -> Status;
     ov_tensor_free: fn(*mut Opaque);
@@ -149,6 +178,22 @@ unsafe fn text(pointer: *const c_char) -> String {
 /// A text for the library.
 fn c_text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| refused(format!("{text:?} has a zero byte: leave it out")))
+}
+
+/// Properties as texts of the library.
+struct PropertyTexts(Vec<(CString, CString)>);
+
+impl PropertyTexts {
+    fn new(properties: &[(String, String)]) -> Result<PropertyTexts> {
+        let texts = properties.iter().map(|(key, value)| Ok((c_text(key)?, c_text(value)?)));
+        Ok(PropertyTexts(texts.collect::<Result<_>>()?))
+    }
+
+    /// The addresses of the texts.
+    fn pairs(&self) -> Vec<Property> {
+        let pair = |(key, value): &(CString, CString)| Property { key: key.as_ptr(), value: value.as_ptr() };
+        self.0.iter().map(pair).collect()
+    }
 }
 
 /// An OpenVINO of a version that the backend knows.
@@ -337,10 +382,8 @@ impl OpenVinoCore {
         };
         functions.check(status, "read the model that girih wrote")?;
         let device_name = c_text(device)?;
-        let texts = properties.iter().map(|(key, value)| Ok((c_text(key)?, c_text(value)?)));
-        let texts: Vec<(CString, CString)> = texts.collect::<Result<_>>()?;
-        let pairs: Vec<Property> =
-            texts.iter().map(|(key, value)| Property { key: key.as_ptr(), value: value.as_ptr() }).collect();
+        let texts = PropertyTexts::new(properties)?;
+        let pairs = texts.pairs();
         let mut compiled = ptr::null_mut();
         // SAFETY: the model was read by this core; the pairs are texts that outlive the call.
         let status = unsafe {
@@ -356,7 +399,49 @@ impl OpenVinoCore {
         // SAFETY: the model is not used any more; what was compiled has its own references.
         unsafe { (functions.ov_model_free)(read) };
         functions.check(status, &format!("compile the model for {device}"))?;
-        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: Arc::clone(weights) })
+        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: Some(Arc::clone(weights)) })
+    }
+
+    /// Sets properties of a device, which models that are imported have.
+    ///
+    /// # Errors
+    /// When the device refuses one.
+    pub fn set(&self, device: &str, properties: &[(String, String)]) -> Result<()> {
+        let (device_name, texts) = (c_text(device)?, PropertyTexts::new(properties)?);
+        let pairs = texts.pairs();
+        // SAFETY: the core is open; the pairs are texts that outlive the call.
+        let status = unsafe {
+            (self.functions().ov_core_set_properties)(
+                self.core,
+                device_name.as_ptr(),
+                pairs.len(),
+                pairs.as_ptr(),
+            )
+        };
+        self.functions().check(status, &format!("set properties of {device}"))
+    }
+
+    /// Imports a model that [`CompiledModel::export`] wrote. OpenVINO does not notice all damage, so the bytes must be those
+    /// that it wrote.
+    ///
+    /// # Errors
+    /// When the library refuses them.
+    pub fn import(self: &Arc<OpenVinoCore>, blob: &[u8], device: &str) -> Result<CompiledModel> {
+        let device_name = c_text(device)?;
+        let mut compiled = ptr::null_mut();
+        // SAFETY: the core is open, the bytes have this length and are read during the call, and the function writes an
+        // address.
+        let status = unsafe {
+            (self.functions().ov_core_import_model)(
+                self.core,
+                blob.as_ptr().cast(),
+                blob.len(),
+                device_name.as_ptr(),
+                &raw mut compiled,
+            )
+        };
+        self.functions().check(status, &format!("import a compiled model for {device}"))?;
+        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: None })
     }
 }
 
@@ -408,6 +493,14 @@ pub(crate) enum TensorData<'a> {
     F32(&'a [f32]),
     /// 32-bit integers.
     I32(&'a [i32]),
+}
+
+/// The time of a layer of a compiled model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LayerTime {
+    /// The name that the library gives it.
+    pub name: String,
+    pub time: Duration,
 }
 
 /// A parameter of a model with its name, its extents and its numbers.
@@ -480,8 +573,8 @@ impl<'a> HostTensor<'a> {
 pub(crate) struct CompiledModel {
     compiled: *mut Opaque,
     core: Arc<OpenVinoCore>,
-    /// What the model was read from; it is not copied.
-    _weights: Arc<ConstantBytes>,
+    /// What the model was read from; it is not copied. An imported model has its own.
+    _weights: Option<Arc<ConstantBytes>>,
 }
 
 // SAFETY: a compiled model may be used from any thread.
@@ -503,6 +596,18 @@ impl Drop for CompiledModel {
 }
 
 impl CompiledModel {
+    /// Writes the model to a file, to be imported later.
+    ///
+    /// # Errors
+    /// When the device has no such form, or the file cannot be written.
+    pub fn export(&self, path: &Path) -> Result<()> {
+        let name = c_text(path.to_str().ok_or_else(|| refused(format!("{} is no text", path.display())))?)?;
+        // SAFETY: the model is alive, and the path ends with a zero.
+        let status =
+            unsafe { (self.core.functions().ov_compiled_model_export_model)(self.compiled, name.as_ptr()) };
+        self.core.functions().check(status, "export a compiled model")
+    }
+
     /// Makes room for a step, with variables of its own that hold nothing yet.
     ///
     /// # Errors
@@ -564,6 +669,34 @@ impl InferRequest {
         // SAFETY: every parameter has a tensor.
         let status = unsafe { (functions.ov_infer_request_infer)(self.request) };
         functions.check(status, "run a step")
+    }
+
+    /// The times of the layers that ran in the last step, of a model with the property `PERF_COUNT`.
+    ///
+    /// # Errors
+    /// When the device has no times.
+    pub fn times(&self) -> Result<Vec<LayerTime>> {
+        let functions = self.model.core.functions();
+        let mut list = ProfilingInfos { infos: ptr::null_mut(), count: 0 };
+        // SAFETY: the request is alive, and the function fills the list.
+        let status = unsafe { (functions.ov_infer_request_get_profiling_info)(self.request, &raw mut list) };
+        functions.check(status, "tell the times of layers")?;
+        let infos: &[ProfilingInfo] = if list.count == 0 {
+            &[]
+        } else {
+            // SAFETY: the list has `count` entries.
+            unsafe { std::slice::from_raw_parts(list.infos, list.count) }
+        };
+        let ran = infos.iter().filter(|info| info.status == EXECUTED);
+        let times = ran.map(|info| LayerTime {
+            // SAFETY: each name is a text.
+            name: unsafe { text(info.node_name) },
+            time: Duration::from_micros(info.real_time.max(0) as u64),
+        });
+        let times = times.collect();
+        // SAFETY: the list is as the library filled it.
+        unsafe { (functions.ov_profiling_info_list_free)(&raw mut list) };
+        Ok(times)
     }
 
     /// Lends the numbers of a result of the last step.

@@ -134,6 +134,11 @@ impl<'a> ModelWriter<'a> {
         ModelWriter { layers: String::new(), edges: String::new(), next: 0, constants, made: HashMap::new() }
     }
 
+    /// The number of the next layer.
+    pub fn next_layer(&self) -> u32 {
+        self.next
+    }
+
     /// The text of the model.
     pub fn finish(self) -> String {
         let ModelWriter { layers, edges, .. } = self;

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod blobs;
 mod call;
 mod device;
 mod ffi;
@@ -16,6 +17,7 @@ mod ir;
 mod kv_form;
 mod library;
 mod lower;
+mod node_times;
 mod planes;
 mod product_type;
 mod program;
@@ -23,6 +25,7 @@ mod refuse;
 mod requests;
 mod slots;
 mod state;
+mod step_shape;
 mod tokens;
 mod weights;
 mod windows;

@@ -8,13 +8,15 @@ use girih_graph::backend::{Input, Outputs, Range32, Sequence, Step, Watch, step_
 use girih_graph::{Graph, HostRows, Role, SunkGather, ValueId, sink_gather};
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::call::{CallInputs, LaneCall, calls, parts};
+use crate::call::{CallInputs, LaneCall, calls, parts, single_calls};
 use crate::ffi::{InferRequest, ModelArgument, TensorData};
 use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
+use crate::node_times::NodeTimes;
 use crate::requests::{Continued, HeldRequest, RequestPool};
 use crate::slots::{Slots, most_slots};
 use crate::state::OpenVinoState;
+use crate::step_shape::{FixedStep, StepShape, smallest};
 use crate::weights::OpenVinoWeights;
 use crate::windows::{WindowCall, WindowShape};
 
@@ -25,43 +27,99 @@ pub struct OpenVinoProgram {
     all_rows: Graph,
     /// Computes only the output rows of the values of some names, unless one of them is watched.
     sunk: Option<SunkGather>,
-    /// The model for steps without watched values.
-    model: RefCell<GraphModel>,
-    /// The model for the values that were watched last.
-    watched: RefCell<Option<(HashSet<ValueId>, GraphModel)>>,
+    /// The extents of the models that are made when the graph is compiled; none if one model is elastic.
+    ladder: Vec<FixedStep>,
+    /// The models for steps without watched values.
+    models: RefCell<ShapedModels>,
+    /// The models for the values that were watched last.
+    watched: RefCell<Option<ShapedModels>>,
+}
+
+/// Models of a graph for steps of several extents, which return the same values.
+#[derive(Debug)]
+struct ShapedModels {
+    watched: HashSet<ValueId>,
+    /// Whether they tell the times of their layers.
+    are_timed: bool,
+    models: HashMap<StepShape, GraphModel>,
+}
+
+impl ShapedModels {
+    /// No models yet.
+    fn new(watched: HashSet<ValueId>, are_timed: bool) -> ShapedModels {
+        ShapedModels { watched, are_timed, models: HashMap::new() }
+    }
+
+    /// The model for steps of these extents, which is compiled when it is first needed.
+    fn model(
+        &mut self,
+        graph: &Graph,
+        weights: &OpenVinoWeights,
+        shape: StepShape,
+    ) -> Result<&mut GraphModel> {
+        let ShapedModels { watched, are_timed, models } = self;
+        Ok(match models.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(GraphModel::new(graph, weights, watched, shape, *are_timed)?)
+            }
+        })
+    }
 }
 
 /// A compiled model of one of the graphs.
 #[derive(Debug)]
 struct GraphModel {
+    shape: StepShape,
     lowered: LoweredModel,
     requests: RequestPool,
 }
 
 impl GraphModel {
-    fn new(graph: &Graph, weights: &OpenVinoWeights, watched: &HashSet<ValueId>) -> Result<GraphModel> {
+    fn new(
+        graph: &Graph,
+        weights: &OpenVinoWeights,
+        watched: &HashSet<ValueId>,
+        shape: StepShape,
+        is_timed: bool,
+    ) -> Result<GraphModel> {
         let mut constants = weights.constants.clone();
-        let lowered = lower(graph, &weights.layout, weights.form, &mut constants, watched)?;
+        let lowered = lower(graph, &weights.layout, weights.form, &mut constants, watched, shape)?;
         if constants.bytes().len() != weights.constants.bytes().len() {
             return Err(Error::new("a model has constants that were not loaded; this is a bug in girih"));
         }
-        let properties = weights.form.properties(graph);
-        let compiled = weights.device.compile(&lowered.text, &weights.bytes, &properties)?;
+        let mut properties = weights.form.properties(graph);
+        if is_timed {
+            properties.push(("PERF_COUNT".to_owned(), "YES".to_owned()));
+        }
+        // A model that tells times is of one run, so it is not kept.
+        let identity = weights.identity.filter(|_| !is_timed);
+        let compiled = weights.device.compile(&lowered.text, &weights.bytes, &properties, identity)?;
         let requests = RequestPool::new(compiled, graph.key.sequences as usize);
-        Ok(GraphModel { lowered, requests })
+        Ok(GraphModel { shape, lowered, requests })
     }
 }
 
 impl OpenVinoProgram {
-    /// Compiles a graph.
+    /// Compiles a graph for steps of the extents that the device needs.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
     pub(crate) fn new(graph: &Graph, weights: &OpenVinoWeights) -> Result<OpenVinoProgram> {
         let sunk = sink_gather(graph);
         let smaller = sunk.as_ref().map_or(graph, |sunk| &sunk.graph);
-        let model = RefCell::new(GraphModel::new(smaller, weights, &HashSet::new())?);
-        Ok(OpenVinoProgram { all_rows: graph.clone(), sunk, model, watched: RefCell::default() })
+        let ladder = weights.device.shapes.ladder(graph.key);
+        let mut models = ShapedModels::new(HashSet::new(), false);
+        for shape in weights.device.shapes.made(graph.key) {
+            models.model(smaller, weights, shape)?;
+        }
+        Ok(OpenVinoProgram {
+            all_rows: graph.clone(),
+            sunk,
+            ladder,
+            models: RefCell::new(models),
+            watched: RefCell::default(),
+        })
     }
 
     /// The graph of a step: one with fewer rows, unless a value whose rows it lacks is watched.
@@ -87,17 +145,18 @@ impl OpenVinoProgram {
         let is_made = |role: Role| matches!(role, Role::Scratch | Role::Output);
         let wanted = graph.ids().filter(|(_, value)| is_made(value.role) && step.watch.wants(&value.name));
         let watched: HashSet<ValueId> = wanted.map(|(id, _)| id).collect();
-        if watched.is_empty() && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows)) {
-            return ModelStep { graph, weights, state }.run(&mut self.model.borrow_mut(), output, step);
+        let is_timed = step.watch.clocks();
+        if watched.is_empty()
+            && !is_timed
+            && (self.sunk.is_none() || !std::ptr::eq(graph, &raw const self.all_rows))
+        {
+            let running = ModelStep { graph, weights, state, ladder: &self.ladder };
+            return running.run(&mut self.models.borrow_mut(), output, step);
         }
         let mut kept = self.watched.borrow_mut();
-        if kept.as_ref().is_none_or(|(known, _)| *known != watched) {
-            *kept = None;
-            let model = GraphModel::new(graph, weights, &watched)?;
-            *kept = Some((watched, model));
-        }
-        let (_, model) = kept.as_mut().expect("it was just made");
-        ModelStep { graph, weights, state }.run(model, output, step)
+        let known = kept.take_if(|known| known.watched == watched && known.are_timed == is_timed);
+        let models = kept.insert(known.unwrap_or_else(|| ShapedModels::new(watched, is_timed)));
+        ModelStep { graph, weights, state, ladder: &self.ladder }.run(models, output, step)
     }
 }
 
@@ -106,6 +165,7 @@ struct ModelStep<'a> {
     graph: &'a Graph,
     weights: &'a OpenVinoWeights,
     state: &'a mut OpenVinoState,
+    ladder: &'a [FixedStep],
 }
 
 /// What a call brings for one parameter.
@@ -113,6 +173,34 @@ enum Brought {
     Numbers(Vec<f32>, Vec<usize>),
     Ids(Vec<i32>, Vec<usize>),
     Window(ValueId, WindowShape),
+}
+
+impl Brought {
+    /// Fills up what a model of fixed extents takes with zeros. It has one sequence, so rows are the outermost extent of more
+    /// than one.
+    fn fill_up(&mut self, extents: &[Option<usize>]) {
+        let Some(fixed) = extents.iter().copied().collect::<Option<Vec<usize>>>() else { return };
+        let count = fixed.iter().product();
+        match self {
+            Brought::Numbers(numbers, shape) => {
+                numbers.resize(count, 0.0);
+                *shape = fixed;
+            }
+            Brought::Ids(ids, shape) => {
+                ids.resize(count, 0);
+                *shape = fixed;
+            }
+            Brought::Window(..) => {}
+        }
+    }
+}
+
+/// What the calls of a step made, beside state.
+struct Made<'a> {
+    /// The rows of the output.
+    rows: &'a mut [f32],
+    watched: BTreeMap<ValueId, Vec<f32>>,
+    times: NodeTimes,
 }
 
 /// What a call knows of earlier steps.
@@ -123,16 +211,17 @@ struct Earlier<'a> {
 }
 
 impl ModelStep<'_> {
-    fn run(mut self, model: &mut GraphModel, output: &mut HostRows, step: Step<'_>) -> Result<()> {
+    fn run(mut self, models: &mut ShapedModels, output: &mut HostRows, step: Step<'_>) -> Result<()> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
-        let mut watched: BTreeMap<ValueId, Vec<f32>> = BTreeMap::new();
+        let mut made = Made { rows, watched: BTreeMap::new(), times: NodeTimes::default() };
         match self.weights.form {
-            KvForm::Windows => self.windows(model, &step, rows, &mut watched)?,
-            KvForm::Hidden => self.hidden(model, &step, rows, &mut watched)?,
+            KvForm::Windows => self.windows(models, &step, &mut made)?,
+            KvForm::Hidden => self.hidden(models, &step, &mut made)?,
         }
-        for (id, numbers) in &watched {
+        made.times.report(self.graph, &self.weights.layout, step.sequences, step.watch);
+        for (id, numbers) in &made.watched {
             let value = self.graph.value(*id);
             let count = step_count(step.sequences, value.outermost);
             step.watch.value(&value.name, &value.shape.with_outermost(count), numbers);
@@ -141,16 +230,16 @@ impl ModelStep<'_> {
     }
 
     /// Runs the calls of a step with windows.
-    fn windows(
-        &mut self,
-        model: &mut GraphModel,
-        step: &Step<'_>,
-        rows: &mut [f32],
-        watched: &mut BTreeMap<ValueId, Vec<f32>>,
-    ) -> Result<()> {
-        let sequences = parts(self.graph, step.sequences);
-        let request = model.requests.only()?;
-        for call in calls(&sequences) {
+    fn windows(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
+        // A part of a sequence would be filled up to the same rows as the whole.
+        let (sequences, calls) = if self.ladder.is_empty() {
+            let parts = parts(self.graph, step.sequences);
+            let calls = calls(&parts);
+            (parts, calls)
+        } else {
+            (step.sequences.to_vec(), single_calls(step.sequences))
+        };
+        for call in calls {
             let inputs = CallInputs {
                 graph: self.graph,
                 weights: self.weights,
@@ -158,20 +247,35 @@ impl ModelStep<'_> {
                 sequences: &sequences,
                 call: &call,
             };
-            self.call(&model.lowered, request, inputs, None)?;
-            self.results(&model.lowered, request, inputs, rows, watched)?;
+            let are_timed = models.are_timed;
+            let GraphModel { shape, lowered, requests } =
+                models.model(self.graph, self.weights, self.shape(inputs)?)?;
+            let request = requests.only()?;
+            self.call((lowered, *shape), request, inputs, None)?;
+            if are_timed {
+                made.times.add(&lowered.first_layers, &request.times()?);
+            }
+            self.results((lowered, *shape), request, inputs, made)?;
         }
         Ok(())
     }
 
+    /// The extents of the model that runs a call.
+    fn shape(&self, inputs: CallInputs<'_>) -> Result<StepShape> {
+        if self.ladder.is_empty() {
+            return Ok(StepShape::Any);
+        }
+        let context = inputs.lanes().map(|lane| lane.position as usize).max().unwrap_or(0);
+        let call = FixedStep { rows: inputs.call.rows, context, outputs: inputs.taken().1 };
+        smallest(self.ladder, call).map(StepShape::Fixed).ok_or_else(|| {
+            Error::new(format!("no model of fixed extents holds the call {call:?}; this is a bug in girih"))
+        })
+    }
+
     /// Runs each sequence of a step on the request that continues it.
-    fn hidden(
-        &mut self,
-        model: &mut GraphModel,
-        step: &Step<'_>,
-        rows: &mut [f32],
-        watched: &mut BTreeMap<ValueId, Vec<f32>>,
-    ) -> Result<()> {
+    fn hidden(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
+        let are_timed = models.are_timed;
+        let model = models.model(self.graph, self.weights, StepShape::Any)?;
         let &[Input::Ids(ids)] = step.inputs else {
             return Err(Error::new("a hidden KV cache has one input of tokens; this is a bug in girih"));
         };
@@ -198,7 +302,10 @@ impl ModelStep<'_> {
             let new = &ids[own.rows.indexes()];
             self.continue_with(model, index, (&sequence.history, new), inputs)?;
             let held = model.requests.at(index);
-            self.results(&model.lowered, &mut held.request, inputs, rows, watched)?;
+            if are_timed {
+                made.times.add(&model.lowered.first_layers, &held.request.times()?);
+            }
+            self.results((&model.lowered, StepShape::Any), &mut held.request, inputs, made)?;
             self.state.tokens()?.write(own, new);
         }
         Ok(())
@@ -268,7 +375,7 @@ impl ModelStep<'_> {
         inputs: CallInputs<'_>,
     ) -> Result<()> {
         held.slots.extend(tokens);
-        let done = self.call(lowered, &mut held.request, inputs, Some(&held.slots));
+        let done = self.call((lowered, StepShape::Any), &mut held.request, inputs, Some(&held.slots));
         if done.is_err() {
             held.slots.take_back(0);
         }
@@ -278,25 +385,24 @@ impl ModelStep<'_> {
     /// Reads the results of a call.
     fn results(
         &mut self,
-        lowered: &LoweredModel,
+        (lowered, shape): (&LoweredModel, StepShape),
         request: &mut InferRequest,
         inputs: CallInputs<'_>,
-        rows: &mut [f32],
-        watched: &mut BTreeMap<ValueId, Vec<f32>>,
+        made: &mut Made<'_>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let window = WindowCall { graph: self.graph, lanes: &lanes };
+        let window = WindowCall { graph: self.graph, lanes: &lanes, shape };
         for named in &lowered.results {
             request.read(&named.name, |numbers| -> Result<()> {
                 match named.meaning {
                     ResultMeaning::Output => {
                         let result = self.graph.output().expect("the model was made of it");
-                        inputs.place(result, numbers, rows);
+                        inputs.place(result, numbers, made.rows);
                     }
                     ResultMeaning::Watched(id) => {
                         let value = self.graph.value(id);
                         let all = step_count(inputs.sequences, value.outermost) * value.shape.stride();
-                        let into = watched.entry(id).or_insert_with(|| vec![0.0; all]);
+                        let into = made.watched.entry(id).or_insert_with(|| vec![0.0; all]);
                         inputs.place(id, numbers, into);
                     }
                     ResultMeaning::Written(id) => self.state.windows()?.write(id, window, numbers)?,
@@ -314,18 +420,20 @@ impl ModelStep<'_> {
     /// Runs the model for the sequences of a call. `slots` are those of a request with variables, with the new ones.
     fn call(
         &mut self,
-        lowered: &LoweredModel,
+        (lowered, shape): (&LoweredModel, StepShape),
         request: &mut InferRequest,
         inputs: CallInputs<'_>,
         slots: Option<&Slots>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
-        let window = WindowCall { graph: self.graph, lanes: &lanes };
+        let window = WindowCall { graph: self.graph, lanes: &lanes, shape };
         let mut tables: HashMap<usize, [Vec<f32>; 2]> = HashMap::new();
         let mut brought = Vec::with_capacity(lowered.parameters.len());
         for parameter in &lowered.parameters {
             let earlier = Earlier { window, slots };
-            brought.push(self.bring(parameter.source, lowered, inputs, earlier, &mut tables)?);
+            let mut own = self.bring(parameter.source, lowered, inputs, earlier, &mut tables)?;
+            own.fill_up(&parameter.extents);
+            brought.push(own);
         }
         let mut arguments = Vec::with_capacity(brought.len());
         for (parameter, brought) in lowered.parameters.iter().zip(&brought) {

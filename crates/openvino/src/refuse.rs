@@ -9,12 +9,17 @@ use girih_tensor::DType;
 use crate::weights::weight_objection;
 
 /// The nodes that the backend refuses, and why.
-pub(crate) fn objections(graph: &Graph) -> Vec<Refusal> {
+pub(crate) fn objections(graph: &Graph, is_fixed: bool) -> Vec<Refusal> {
     let mut written = HashSet::new();
     let mut refusals = Vec::new();
     for node in &graph.nodes {
         if let Err(reason) = objection(graph, node, &written) {
             refusals.push(Refusal { node: graph.value(node.output).name.clone(), reason });
+        }
+        if is_fixed && matches!(node.op, Op::Pool { .. }) {
+            let reason = "a step of fixed extents has rows that fill it up, which would be pooled: use openvino:CPU or \
+                openvino:GPU, or --openvino-shapes any";
+            refusals.push(Refusal { node: graph.value(node.output).name.clone(), reason: reason.to_owned() });
         }
         if node.op == Op::Write {
             written.insert(node.output);

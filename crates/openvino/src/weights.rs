@@ -26,6 +26,20 @@ pub(crate) enum StoredWeight {
     OnHost,
 }
 
+impl StoredWeight {
+    /// The bytes that OpenVINO reads.
+    pub fn bytes(&self) -> usize {
+        match self {
+            StoredWeight::Numbers(plane) => plane.bytes,
+            StoredWeight::Blocks(BlockPlanes { format: _, codes, zeros, offsets, scales }) => {
+                let planes = [Some(codes), zeros.as_ref(), offsets.as_ref(), Some(scales)];
+                planes.into_iter().flatten().map(|plane| plane.bytes).sum()
+            }
+            StoredWeight::OnHost => 0,
+        }
+    }
+}
+
 /// The planes of a matrix in a block format.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BlockPlanes {
@@ -173,6 +187,8 @@ pub struct OpenVinoWeights {
     pub(crate) form: KvForm,
     pub(crate) constants: Constants,
     pub(crate) bytes: Arc<ConstantBytes>,
+    /// The identity of the source, if it is known.
+    pub(crate) identity: Option<[u8; 32]>,
     on_host: HashMap<String, Vec<f32>>,
 }
 
@@ -224,6 +240,7 @@ impl OpenVinoWeights {
             form,
             constants,
             bytes: Arc::new(bytes),
+            identity: source.identity(),
             on_host,
         })
     }

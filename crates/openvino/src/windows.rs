@@ -9,10 +9,11 @@ use std::ops::Range;
 
 use girih_graph::backend::{BLOCK_POSITIONS, Sequence};
 use girih_graph::state::PositionMajor;
-use girih_graph::{Graph, GroupId, Role, Span, StateKind, ValueId};
+use girih_graph::{Graph, GroupId, Role, StateKind, ValueId};
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::lower::{MaskRule, MaskedKeys};
+use crate::step_shape::{Axis, StepShape, sliding_blocks};
 
 /// The state of all sequences.
 #[derive(Debug)]
@@ -56,20 +57,12 @@ impl WindowShape {
     }
 }
 
-/// The number of blocks of a window in which rows from `position` on see what is before them. It grows in steps of an
+/// The number of blocks of a window of an elastic model in which rows from `position` on see what is before them. It grows in steps of an
 /// eighth, so that rows are seldom copied, and follows from the position alone, so that equal calls have equal bytes.
 pub(crate) fn window_blocks(kind: StateKind, position: usize) -> usize {
     let used = position.div_ceil(BLOCK_POSITIONS).max(1);
     let step = (used.next_power_of_two() / 8).max(1);
-    let grown = used.next_multiple_of(step);
-    match kind {
-        StateKind::Positions { span: Span::Window(length) | Span::Chunk(length) } => {
-            // Of earlier positions, a row sees one less than the length; they may begin within a block.
-            grown.min((length.saturating_sub(1) as usize).div_ceil(BLOCK_POSITIONS) + 1)
-        }
-        StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual }
-        | StateKind::Carried => grown,
-    }
+    sliding_blocks(kind, used.next_multiple_of(step))
 }
 
 /// A step's part that a window serves.
@@ -77,6 +70,7 @@ pub(crate) fn window_blocks(kind: StateKind, position: usize) -> usize {
 pub(crate) struct WindowCall<'a> {
     pub graph: &'a Graph,
     pub lanes: &'a [&'a Sequence<'a>],
+    pub shape: StepShape,
 }
 
 impl WindowCall<'_> {
@@ -87,13 +81,21 @@ impl WindowCall<'_> {
 
     /// The blocks of the windows of a group in this call.
     pub fn blocks(self, group: GroupId) -> usize {
-        let each = self.lanes.iter().map(|lane| window_blocks(self.kind(group), lane.position as usize));
-        each.max().unwrap_or(1)
+        let kind = self.kind(group);
+        match self.shape {
+            StepShape::Any => {
+                let each = self.lanes.iter().map(|lane| window_blocks(kind, lane.position as usize));
+                each.max().unwrap_or(1)
+            }
+            StepShape::Fixed(step) => step.window_blocks(kind),
+        }
     }
 
-    /// The mask of a rule, `[n, 1, r, positions]`: 0 where a row attends, else −∞.
+    /// The mask of a rule, `[n, 1, r, positions]`: 0 where a row attends, else −∞. Rows that fill up a step attend to
+    /// themselves, so that their softmax has a number.
     pub fn mask(self, rule: MaskRule) -> (Vec<f32>, [usize; 4]) {
-        let rows = self.lanes.first().map_or(0, |lane| lane.rows.indexes().len());
+        let count = self.lanes.first().map_or(0, |lane| lane.rows.indexes().len());
+        let rows = self.shape.extent(Axis::Rows).unwrap_or(count);
         let width = match rule.of {
             MaskedKeys::Window(group) => self.blocks(group) * BLOCK_POSITIONS,
             MaskedKeys::Step => rows,
@@ -101,12 +103,15 @@ impl WindowCall<'_> {
         let mut mask = vec![f32::NEG_INFINITY; self.lanes.len() * rows * width];
         for (lane, of_lane) in self.lanes.iter().zip(mask.chunks_exact_mut((rows * width).max(1))) {
             let end = lane.position as usize;
-            for (position, row) in (end..).zip(of_lane.chunks_exact_mut(width)) {
+            for (position, row) in (end..end + count).zip(of_lane.chunks_exact_mut(width)) {
                 let seen = lane.sees(rule.span, position);
                 match rule.of {
                     MaskedKeys::Window(group) => self.open(group, width / BLOCK_POSITIONS, end, seen, row),
                     MaskedKeys::Step => row[seen.start.max(end) - end..seen.end.max(end) - end].fill(0.0),
                 }
+            }
+            if rule.of == MaskedKeys::Step {
+                (count..rows).for_each(|row| of_lane[row * width + row] = 0.0);
             }
         }
         (mask, [self.lanes.len(), 1, rows, width])
@@ -192,18 +197,19 @@ impl WindowState {
         Ok(&window.values[..lanes * window.shape.lane()])
     }
 
-    /// Stores the new rows of a call, `[n, heads, r, size]`.
+    /// Stores the new rows of a call, `[n, heads, r, size]`; those that fill up the step are left out.
     pub(crate) fn write(&mut self, id: ValueId, call: WindowCall<'_>, rows: &[f32]) -> Result<()> {
         let value = call.graph.value(id);
         let extents = value.shape.extents();
         let [heads, size] = [extents[1], extents[2]];
+        let filled = rows.len() / call.lanes.len().max(1);
         let mut rest = rows;
         for (lane, sequence) in call.lanes.iter().enumerate() {
             let count = sequence.rows.indexes().len();
-            let (own, others) = rest.split_at(count * heads * size);
-            let mut by_row = vec![0.0; own.len()];
-            for (head, numbers) in own.chunks_exact((count * size).max(1)).enumerate() {
-                for (row, numbers) in numbers.chunks_exact(size.max(1)).enumerate() {
+            let (own, others) = rest.split_at(filled);
+            let mut by_row = vec![0.0; count * heads * size];
+            for (head, numbers) in own.chunks_exact((filled / heads.max(1)).max(1)).enumerate() {
+                for (row, numbers) in numbers.chunks_exact(size.max(1)).take(count).enumerate() {
                     by_row[(row * heads + head) * size..][..size].copy_from_slice(numbers);
                 }
             }

@@ -16,7 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph", "file"]),
     ("gpu", &["tensor", "graph"]),
-    ("openvino", &["tensor", "graph"]),
+    ("openvino", &["tensor", "graph", "file"]),
     ("npu-lab", &["tensor", "graph", "model", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),

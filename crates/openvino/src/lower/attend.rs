@@ -1,11 +1,12 @@
 //! Attention, and the rows that it attends to.
 
-use girih_graph::{Role, Span, ValueId};
+use girih_graph::{GroupId, Role, Span, StateKind, ValueId};
 use girih_tensor::{DType, Error, Result};
 
 use super::lowering::{DIVIDE, GraphLowering, MaskRule, MaskedKeys, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 use crate::kv_form::KvForm;
+use crate::step_shape::Axis;
 
 /// The constants of attention.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +73,9 @@ impl GraphLowering<'_> {
 
     /// Keys or values, `[n, heads, positions, size]`: those of earlier steps, if they are state, then those of the step.
     pub(super) fn seen(&mut self, id: ValueId) -> Result<Vec<Port>> {
-        if !matches!(self.graph.value(id).role, Role::State(_)) {
+        let Role::State(group) = self.graph.value(id).role else {
             return Ok(vec![self.heads(id)?]);
-        }
+        };
         let new = self.written.get(&id).copied().ok_or_else(|| {
             let name = &self.graph.value(id).name;
             Error::new(format!("'{name}' is read before the step's rows are written; this is a bug in girih"))
@@ -83,13 +84,35 @@ impl GraphLowering<'_> {
             return Ok(vec![new]);
         }
         let inner = self.inner(id);
-        let shape = [None, Some(inner[0]), None, Some(inner[1])];
-        Ok(vec![self.parameter(ParameterSource::Window(id), Precision::F32, &shape), new])
+        let kind = self.window_kind(group);
+        let shape = [Axis::Lanes, Axis::Of(inner[0]), Axis::Window(kind), Axis::Of(inner[1])];
+        let window = self.parameter(ParameterSource::Window(id), Precision::F32, &shape);
+        Ok(self.one_or_both([window, new], "2"))
+    }
+
+    /// The kind of a group of state.
+    fn window_kind(&self, group: GroupId) -> StateKind {
+        self.graph.groups[group.0 as usize].kind
+    }
+
+    /// What belongs to earlier steps and to the step. Models of fixed extents join it, as those that NPUs are made for.
+    fn one_or_both(&mut self, both: [Port; 2], axis: &str) -> Vec<Port> {
+        if !self.shape.is_fixed() {
+            return both.to_vec();
+        }
+        vec![self.layer(layer("Concat", 1), &format!("axis=\"{axis}\""), &both)]
     }
 
     /// The mask of positions, `[n, 1, r, positions]`, once for each of `times` heads that share keys.
     fn mask(&mut self, source: ParameterSource, times: usize) -> Port {
-        let shape = [None, Some(1), None, None];
+        let width = match source {
+            ParameterSource::Mask(MaskRule { of: MaskedKeys::Window(group), .. }) => {
+                Axis::Window(self.window_kind(group))
+            }
+            ParameterSource::SlotMask(_) => Axis::Slots,
+            _ => Axis::Rows,
+        };
+        let shape = [Axis::Lanes, Axis::Of(1), Axis::Rows, width];
         let mask = self.parameter(source, Precision::F32, &shape);
         if times == 1 {
             return mask;
@@ -104,11 +127,15 @@ impl GraphLowering<'_> {
             Role::State(_) if self.form == KvForm::Hidden => {
                 vec![Some(self.mask(ParameterSource::SlotMask(span), times))]
             }
-            Role::State(group) => [MaskRule { of: MaskedKeys::Window(group), span }, own]
-                .map(|rule| Some(self.mask(ParameterSource::Mask(rule), times)))
-                .to_vec(),
+            Role::State(group) => {
+                let masks = [MaskRule { of: MaskedKeys::Window(group), span }, own]
+                    .map(|rule| self.mask(ParameterSource::Mask(rule), times));
+                self.one_or_both(masks, "3").into_iter().map(Some).collect()
+            }
             Role::Input | Role::Weight | Role::Scratch | Role::Output => {
-                vec![(span != Span::All).then(|| self.mask(ParameterSource::Mask(own), times))]
+                // Rows that fill up a step are not seen.
+                let is_masked = span != Span::All || self.shape.is_fixed();
+                vec![is_masked.then(|| self.mask(ParameterSource::Mask(own), times))]
             }
         }
     }

@@ -7,6 +7,7 @@ use girih_tensor::{DType, Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
 use crate::kv_form::KvForm;
+use crate::step_shape::{Axis, StepShape};
 use crate::weights::PlaneLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
@@ -49,6 +50,8 @@ pub(crate) enum ParameterSource {
 pub(crate) struct ModelParameter {
     pub name: String,
     pub source: ParameterSource,
+    /// Its extents; `None` for one that varies.
+    pub extents: Vec<Option<usize>>,
 }
 
 /// What a result of the model is.
@@ -104,6 +107,8 @@ pub(crate) struct MaskRule {
 #[derive(Clone, Debug)]
 pub(crate) struct LoweredModel {
     pub text: String,
+    /// The number of the first layer of each node.
+    pub first_layers: Vec<u32>,
     pub parameters: Vec<ModelParameter>,
     pub results: Vec<ModelResult>,
     pub rotations: Vec<HostRotation>,
@@ -123,7 +128,10 @@ pub(super) struct GraphLowering<'a> {
     pub(super) graph: &'a Graph,
     pub(super) layout: &'a PlaneLayout,
     pub(super) form: KvForm,
+    /// The steps that the model is made for.
+    pub(super) shape: StepShape,
     pub(super) model: ModelWriter<'a>,
+    pub(super) first_layers: Vec<u32>,
     pub(super) values: Vec<Forms>,
     /// The new rows of state values, `[n, heads, r, size]`; in variables, those of earlier steps are before them.
     pub(super) written: HashMap<ValueId, Port>,
@@ -142,12 +150,15 @@ impl<'a> GraphLowering<'a> {
         layout: &'a PlaneLayout,
         form: KvForm,
         constants: &'a mut Constants,
+        shape: StepShape,
     ) -> GraphLowering<'a> {
         GraphLowering {
             graph,
             layout,
             form,
+            shape,
             model: ModelWriter::new(constants),
+            first_layers: Vec::with_capacity(graph.nodes.len()),
             values: vec![Forms::default(); graph.values.len()],
             written: HashMap::new(),
             largest: Vec::new(),
@@ -160,9 +171,9 @@ impl<'a> GraphLowering<'a> {
 
     /// The model.
     pub(super) fn finish(self) -> LoweredModel {
-        let GraphLowering { model, parameters, results, rotations, .. } = self;
+        let GraphLowering { model, first_layers, parameters, results, rotations, .. } = self;
         let parameters = parameters.into_iter().map(|(parameter, _)| parameter).collect();
-        LoweredModel { text: model.finish(), parameters, results, rotations }
+        LoweredModel { text: model.finish(), first_layers, parameters, results, rotations }
     }
 }
 
@@ -207,26 +218,38 @@ impl GraphLowering<'_> {
         let known = self.result_names.get(&port).cloned();
         let name = known.unwrap_or_else(|| {
             let name = format!("o{}", self.results.len());
-            self.model.result(&name, port);
+            let from = self.result_layer(port);
+            self.model.result(&name, from);
             self.result_names.insert(port, name.clone());
             name
         });
         self.results.push(ModelResult { name, meaning });
     }
 
-    /// The parameter of this source; the first call adds it. `None` is an extent that varies.
+    /// What a result is read from. NPUW cuts models into parts, and a result that other layers read, too, has other numbers if a
+    /// cut lies there; so it has a layer of its own, which no pass removes, as its shape differs.
+    fn result_layer(&mut self, port: Port) -> Port {
+        if !self.shape.is_fixed() {
+            return port;
+        }
+        let axis = self.model.integers(&[0]);
+        self.layer(layer("Unsqueeze", 1), "", &[port, axis])
+    }
+
+    /// The parameter of this source; the first call adds it.
     pub(super) fn parameter(
         &mut self,
         source: ParameterSource,
         precision: Precision,
-        shape: &[Option<usize>],
+        shape: &[Axis],
     ) -> Port {
         if let Some((_, port)) = self.parameters.iter().find(|(known, _)| known.source == source) {
             return *port;
         }
         let name = format!("i{}", self.parameters.len());
-        let port = self.model.parameter(&name, precision, shape);
-        self.parameters.push((ModelParameter { name, source }, port));
+        let shape: Vec<Option<usize>> = shape.iter().map(|axis| self.shape.extent(*axis)).collect();
+        let port = self.model.parameter(&name, precision, &shape);
+        self.parameters.push((ModelParameter { name, source, extents: shape }, port));
         port
     }
 
@@ -269,8 +292,8 @@ impl GraphLowering<'_> {
             )));
         }
         let precision = if value.dtype == DType::I32 { Precision::I32 } else { Precision::F32 };
-        let shape: Vec<Option<usize>> =
-            [None, None].into_iter().chain(self.inner(id).into_iter().map(Some)).collect();
+        let shape: Vec<Axis> =
+            [Axis::Lanes, Axis::Rows].into_iter().chain(self.inner(id).into_iter().map(Axis::Of)).collect();
         Ok(self.parameter(ParameterSource::Input(id), precision, &shape))
     }
 

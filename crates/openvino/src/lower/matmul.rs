@@ -38,11 +38,8 @@ impl GraphLowering<'_> {
             }
             StoredWeight::Blocks(planes) => {
                 let shape = self.graph.value(id).shape;
-                Ok(self.decoded(
-                    &planes,
-                    planes.zeros.as_ref(),
-                    &[shape.rows() as i64, shape.columns() as i64],
-                ))
+                let shape = [shape.rows() as i64, shape.columns() as i64];
+                Ok(self.decoded(&planes, planes.zeros.as_ref(), &shape, planes.scales.precision))
             }
             StoredWeight::OnHost => Err(self.misplaced(id)),
         }
@@ -61,9 +58,14 @@ impl GraphLowering<'_> {
         }
     }
 
-    /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights: in the precision of the scales.
-    pub(super) fn decoded(&mut self, planes: &BlockPlanes, zeros: Option<&Plane>, shape: &[i64]) -> Port {
-        let precision = planes.scales.precision;
+    /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights if the precision is that of the scales.
+    pub(super) fn decoded(
+        &mut self,
+        planes: &BlockPlanes,
+        zeros: Option<&Plane>,
+        shape: &[i64],
+        precision: Precision,
+    ) -> Port {
         let codes = self.model.plane(&planes.codes);
         let mut port = self.converted(codes, precision);
         let zeros = match (zeros, planes.format.zeros) {
@@ -78,7 +80,10 @@ impl GraphLowering<'_> {
         if let Some(zeros) = zeros {
             port = self.model.layer(layer("Subtract", 1), binary, &[port, zeros], precision);
         }
-        let scales = self.model.plane(&planes.scales);
+        let mut scales = self.model.plane(&planes.scales);
+        if planes.scales.precision != precision {
+            scales = self.converted(scales, precision);
+        }
         port = self.model.layer(layer("Multiply", 1), binary, &[port, scales], precision);
         let shape = self.model.integers(shape);
         port = self.model.layer(layer("Reshape", 1), "special_zero=\"false\"", &[port, shape], precision);

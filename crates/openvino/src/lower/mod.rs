@@ -28,6 +28,7 @@ pub(crate) use self::lowering::{
 };
 use crate::ir::Constants;
 use crate::kv_form::KvForm;
+use crate::step_shape::StepShape;
 use crate::weights::PlaneLayout;
 
 /// Translates a graph without faults whose nodes the backend does not refuse. Values of `watched` become results.
@@ -40,9 +41,11 @@ pub(crate) fn lower(
     form: KvForm,
     constants: &mut Constants,
     watched: &HashSet<ValueId>,
+    shape: StepShape,
 ) -> Result<LoweredModel> {
-    let mut lowering = GraphLowering::new(graph, layout, form, constants);
+    let mut lowering = GraphLowering::new(graph, layout, form, constants, shape);
     for node in &graph.nodes {
+        lowering.first_layers.push(lowering.model.next_layer());
         lowering.node(node)?;
     }
     lowering.results(watched)?;

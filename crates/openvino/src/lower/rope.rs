@@ -5,6 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, HostRotation, ParameterSource};
 use crate::ir::{Port, Precision, layer};
+use crate::step_shape::Axis;
 
 impl GraphLowering<'_> {
     pub(super) fn rope(
@@ -40,7 +41,7 @@ impl GraphLowering<'_> {
             self.rotations.push(rotation);
             self.rotations.len() - 1
         });
-        let shape = [None, Some(1), None, Some(rotation.rotated)];
+        let shape = [Axis::Lanes, Axis::Of(1), Axis::Rows, Axis::Of(rotation.rotated)];
         [ParameterSource::Cosines(index), ParameterSource::Sines(index)]
             .map(|source| self.parameter(source, Precision::F32, &shape))
     }

@@ -5,6 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, ParameterSource};
 use crate::ir::{Plane, Port, Precision, layer};
+use crate::step_shape::Axis;
 use crate::weights::{BlockPlanes, StoredWeight};
 
 impl GraphLowering<'_> {
@@ -37,7 +38,9 @@ impl GraphLowering<'_> {
     /// Rows of `(codes − zeros) · scales`, as OpenVINO knows compressed tables, and then their offsets.
     fn decoded_rows(&mut self, planes: &BlockPlanes, ids: Port) -> Port {
         let [rows, groups, group] = [0, 1, 2].map(|axis| planes.codes.shape[axis] as i64);
-        let products = self.decoded(planes, None, &[rows, groups * group]);
+        // NPUW multiplies a table in the precision that the model states, others in f32.
+        let precision = if self.shape.is_fixed() { Precision::F32 } else { planes.scales.precision };
+        let products = self.decoded(planes, None, &[rows, groups * group], precision);
         let port = self.taken_rows(products, Precision::F32, ids);
         let Some(offsets) = &planes.offsets else { return port };
         let products = self.shaped(port, &[0, 0, groups, group]);
@@ -49,9 +52,9 @@ impl GraphLowering<'_> {
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
         let width = self.inner(given)[0];
-        let rows = self.parameter(ParameterSource::Given(given), Precision::F32, &[None, None, Some(width)]);
-        let is_given =
-            self.parameter(ParameterSource::IsGiven(given), Precision::I32, &[None, None, Some(1)]);
+        let shape = |width| [Axis::Lanes, Axis::Rows, Axis::Of(width)];
+        let rows = self.parameter(ParameterSource::Given(given), Precision::F32, &shape(width));
+        let is_given = self.parameter(ParameterSource::IsGiven(given), Precision::I32, &shape(1));
         let condition = self.model.layer(
             layer("Convert", 1),
             "destination_type=\"boolean\"",
@@ -79,7 +82,7 @@ impl GraphLowering<'_> {
         let shape: Vec<i64> =
             [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
         let list = self.shaped(x, &shape);
-        let taken = self.parameter(ParameterSource::Taken, Precision::I32, &[None]);
+        let taken = self.parameter(ParameterSource::Taken, Precision::I32, &[Axis::Outputs]);
         let axis = self.model.integer(1);
         let port = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[list, taken, axis]);
         self.set_rows(y, port);

@@ -5,7 +5,7 @@ use girih_graph::testing::{
     EqualBytes, GeluForm, Open, Roundoff, TestedBackend, U, check, check_cases, draw,
 };
 
-use crate::opened::{open, processor};
+use crate::opened::{fixed, open, processor, wrapped};
 
 /// Cases of each op, unless the variable `GIRIH_SEEDS` says more.
 const SEEDS: u64 = 8;
@@ -19,6 +19,50 @@ const FUNCTIONS: Roundoff = Roundoff {
     least: 64.0 * f32::MIN_POSITIVE as f64,
     ..Roundoff::SINGLE
 };
+
+/// Models of fixed extents: the same bounds, however a step is filled up. Their calls are of one sequence each.
+#[test]
+fn each_op_is_within_its_bound_in_steps_that_are_filled_up() {
+    let Some(choice) = fixed() else { return };
+    let ways: [Open<'_>; 1] = [&|| open(&choice)];
+    let subject = TestedBackend {
+        equal_bytes: EqualBytes::SameSteps,
+        ..TestedBackend::new("openvino, fixed", &ways, Some(FUNCTIONS))
+    };
+    let ops = [
+        (OpName::Attend, 6),
+        (OpName::Gather, 1),
+        (OpName::Linear, 1),
+        (OpName::Pool, 1),
+        (OpName::Rope, 1),
+        (OpName::ShortConv, 2),
+        (OpName::Splice, 1),
+        (OpName::Temper, 1),
+        (OpName::Write, 2),
+    ];
+    let cases =
+        ops.into_iter().flat_map(|(op, seeds)| (0..seeds).map(move |seed| (seed, draw(op, seed, FUNCTIONS))));
+    let report = check_cases(subject, cases);
+    println!("{report}");
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert!(report.skipped().iter().any(|reason| reason.contains("fill it up")), "{report}");
+}
+
+/// The same through OpenVINO's wrapper of NPUs, for the ops with state and those that read matrices.
+#[test]
+fn ops_are_within_their_bounds_through_the_wrapper_of_npus() {
+    let Some(choice) = wrapped() else { return };
+    let ways: [Open<'_>; 1] = [&|| open(&choice)];
+    let subject = TestedBackend {
+        equal_bytes: EqualBytes::SameSteps,
+        ..TestedBackend::new("openvino, NPUW", &ways, Some(FUNCTIONS))
+    };
+    let cases = [(OpName::Attend, 1), (OpName::Attend, 4), (OpName::Linear, 0), (OpName::Embed, 0)];
+    let cases = cases.into_iter().map(|(op, seed)| (seed, draw(op, seed, FUNCTIONS)));
+    let report = check_cases(subject, cases);
+    println!("{report}");
+    assert_eq!(report.faults(), [] as [&str; 0]);
+}
 
 #[test]
 fn each_op_is_within_its_bound_in_any_steps() {

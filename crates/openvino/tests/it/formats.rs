@@ -4,7 +4,7 @@
 use girih_graph::testing::{FormatNumbers, ShownBy, U, shown_numbers};
 use girih_tensor::{DType, Random};
 
-use crate::opened::{open, processor};
+use crate::opened::{open, processor, wrapped};
 
 /// Formats with an offset for each group of this many values.
 const WITH_OFFSETS: [(DType, usize); 6] = [
@@ -56,6 +56,19 @@ fn each_format_has_the_numbers_of_its_file() {
     let integers = [DType::I8, DType::U8, DType::I32, DType::I64];
     let mut random = Random(7);
     for dtype in DType::ALL.iter().copied().filter(|dtype| !integers.contains(dtype)) {
+        for by in [ShownBy::Embed, ShownBy::Linear] {
+            let shown = shown_numbers(open(&choice), dtype, by, &mut random);
+            assert_eq!(wrong(dtype, by, &shown), None, "{dtype} {by:?}");
+        }
+    }
+}
+
+/// Groups of 32 in 4 bits, which NPUW's own language models refuse, and the other kinds of codes and scales.
+#[test]
+fn formats_have_the_numbers_of_their_file_through_the_wrapper_of_npus() {
+    let Some(choice) = wrapped() else { return };
+    let mut random = Random(8);
+    for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::MXFP4, DType::BF16] {
         for by in [ShownBy::Embed, ShownBy::Linear] {
             let shown = shown_numbers(open(&choice), dtype, by, &mut random);
             assert_eq!(wrong(dtype, by, &shown), None, "{dtype} {by:?}");
