@@ -14,7 +14,7 @@ use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
 use crate::node_times::NodeTimes;
 use crate::requests::{Continued, HeldRequest, RequestPool};
-use crate::slots::{Slots, most_slots};
+use crate::slots::{RequestSlots, most_slots};
 use crate::state::OpenVinoState;
 use crate::step_shape::{FixedStep, StepShape, smallest};
 use crate::weights::OpenVinoWeights;
@@ -207,7 +207,7 @@ struct Made<'a> {
 #[derive(Clone, Copy)]
 struct Earlier<'a> {
     window: WindowCall<'a>,
-    slots: Option<&'a Slots>,
+    slots: Option<&'a RequestSlots>,
 }
 
 impl ModelStep<'_> {
@@ -423,7 +423,7 @@ impl ModelStep<'_> {
         (lowered, shape): (&LoweredModel, StepShape),
         request: &mut InferRequest,
         inputs: CallInputs<'_>,
-        slots: Option<&Slots>,
+        slots: Option<&RequestSlots>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes, shape };
