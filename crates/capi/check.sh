@@ -184,4 +184,4 @@ golden
 seconds programs programs
 seconds static static
 seconds memory memory
-seconds cycles "$out/contract-gcc" cycles "${CAPI_CYCLES:-1000}"
+seconds cycles "$out/contract-gcc" cycles "${CAPI_CYCLES:-300}"
