@@ -131,7 +131,10 @@ pub unsafe extern "C" fn ie_engine_generate(
 
 /// Stores the figures of the last reply; zeros before the first, but for the memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ie_engine_metrics(h: *const GreedyEngineHandle, out: *mut EngineMetrics) -> EngineStatus {
+pub unsafe extern "C" fn ie_engine_metrics(
+    h: *const GreedyEngineHandle,
+    out: *mut EngineMetrics,
+) -> EngineStatus {
     status(|| {
         // SAFETY: the place is null or the caller's.
         let out = unsafe { place("out", out) }?;
