@@ -15,7 +15,7 @@ use group::{OptionGroup, in_order};
 
 /// The commands in groups, in the order in which help lists them. Others follow.
 const COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Run and chat", &["run", "chat", "serve", "launch", "embed", "tokenize", "render"]),
+    ("Run and chat", &["run", "chat", "serve", "launch", "health", "embed", "tokenize", "render"]),
     ("Models", &["pull", "list", "rm", "repair", "quantize", "merge", "alias", "inspect"]),
     ("Accuracy and speed", &["verify", "diagnose", "perplexity", "bench", "profile"]),
     ("NPU", &["npu"]),

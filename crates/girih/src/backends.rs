@@ -1,7 +1,7 @@
 //! The list of backends; features switch whole lines.
 
-use girih_graph::Result;
 use girih_graph::description::{BackendChoice, BackendInfo};
+use girih_graph::{Error, ErrorKind, Result};
 
 /// Every backend; the first is the default.
 static BACKENDS: &[&BackendInfo] = &[
@@ -14,6 +14,18 @@ static BACKENDS: &[&BackendInfo] = &[
     &girih_gpu::INFO,
     #[cfg(feature = "openvino")]
     &girih_openvino::INFO,
+];
+
+/// The backends that this build does not have, each of which is a feature of the same name.
+const ABSENT: &[&str] = &[
+    #[cfg(not(feature = "cpu"))]
+    "cpu",
+    #[cfg(not(feature = "npu"))]
+    "npu",
+    #[cfg(not(feature = "gpu"))]
+    "gpu",
+    #[cfg(not(feature = "openvino"))]
+    "openvino",
 ];
 
 /// Returns the descriptions of all backends; the first is the default.
@@ -36,9 +48,17 @@ pub fn backends() -> &'static [&'static BackendInfo] {
 /// ```
 ///
 /// # Errors
-/// When there is no such backend. A device that does not exist is an error of planning and loading, as
-/// options may decide which there are.
+/// When there is no such backend; the error says so if other builds have it. A device that does not exist is an
+/// error of planning and loading, as options may decide which there are.
 pub fn backend(name: &str) -> Result<BackendChoice> {
+    let kind = name.split(':').next().unwrap_or(name);
+    if ABSENT.contains(&kind) {
+        let sentence = format!(
+            "this build of girih has no backend '{kind}': use a package for glibc, which has every backend, or build \
+             with `--features {kind}`"
+        );
+        return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+    }
     BackendChoice::parse(BACKENDS, name)
 }
 
@@ -62,4 +82,20 @@ pub fn default_threads() -> usize {
 #[cfg(not(feature = "cpu"))]
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_is_found_or_said_to_be_of_other_builds() {
+        for kind in ["cpu", "npu", "gpu", "openvino"] {
+            match backend(&format!("{kind}:0")) {
+                Ok(choice) => assert_eq!(choice.to_string(), format!("{kind}:0")),
+                Err(error) => assert!(error.to_string().contains(&format!("--features {kind}")), "{error}"),
+            }
+            assert_eq!(ABSENT.contains(&kind), BACKENDS.iter().all(|info| info.name != kind));
+        }
+    }
 }

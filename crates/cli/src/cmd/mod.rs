@@ -8,6 +8,7 @@ pub mod completions;
 pub mod diagnose;
 pub mod doctor;
 pub mod embed;
+pub mod health;
 pub mod hub;
 pub mod inspect;
 pub mod launch;
@@ -52,6 +53,8 @@ enum CliCommand {
     Serve(serve::Args),
     /// Print what an agent such as Claude Code needs to use a server of girih, or start it so.
     Launch(launch::Args),
+    /// Ask a server whether it answers; exit code 1 if it is not ready.
+    Health(health::Args),
     /// Print one vector for each text.
     Embed(embed::Args),
     /// Show the tokens of a text.
@@ -114,6 +117,7 @@ pub fn dispatch(
             _ => Err(Error::work("further options have changed the command")),
         }),
         CliCommand::Launch(args) => launch::run(&args),
+        CliCommand::Health(args) => health::run(&args),
         CliCommand::Embed(args) => embed::run(&args),
         CliCommand::Tokenize(args) => tokenize::run(&args),
         CliCommand::Render(args) => render::run(&args),

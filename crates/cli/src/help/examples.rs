@@ -25,6 +25,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("launch", &["girih launch claude", "girih launch codex --run"]),
+    ("health", &["girih health", "girih health --url http://127.0.0.1:8000 --ready"]),
     ("embed", &["girih embed sentence-transformers/all-MiniLM-L6-v2 \"a cat\" \"a dog\""]),
     ("tokenize", &["girih tokenize stories260k \"a small cat\" --explain"]),
     ("render", &["girih render Qwen/Qwen3-0.6B \"Hello\" --system \"Be brief.\""]),

@@ -49,6 +49,10 @@ fn an_agent_gets_its_settings_after_a_check_of_the_server() {
     launch("codex")
         .with(&["--api-key", "sk-1", "--model", "other"])
         .fails(2, "serves no model 'other'; it has agent");
+    let health = |with: &[&str]| girih(&["health", "--url", &url]).with(with);
+    assert_eq!(health(&[]).done().stdout, "ok\n");
+    health(&["--ready"]).fails(2, "needs an API key; give GIRIH_API_KEY or --api-key");
+    assert_eq!(health(&["--ready", "--api-key", "bob:sk-1"]).done().stdout, "ready\n");
     // With --run, the variables are those of the agent's process.
     fs::create_dir_all(home.file("bin")).expect("a folder");
     let program = home.write("bin/claude", "#!/bin/sh\necho \"$ANTHROPIC_MODEL $1\"\nexit 3\n");
@@ -57,6 +61,7 @@ fn an_agent_gets_its_settings_after_a_check_of_the_server() {
     let run = launch("claude").with(&["--api-key", "sk-1", "--run", "--", "-p"]).env("PATH", &path).end();
     assert_eq!((run.stdout.as_str(), run.code), ("agent -p\n", 1));
     assert_eq!(server.end(), Some(0));
+    health(&[]).fails(1, &url);
     launch("claude").fails(1, "start it with `girih serve`, or give --url");
 }
 

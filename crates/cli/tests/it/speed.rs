@@ -118,12 +118,12 @@ fn bench_prints_its_heading_after_the_model_was_found_and_notes_after_the_table(
 #[test]
 fn long_measurements_show_a_bar_with_the_time_left_on_a_terminal_only() {
     let folder = Folder::new();
-    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(300));
-    // Seconds, in builds with and without optimization.
+    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(150));
+    // Two seconds or more, in builds with and without optimization; a bar is shown after one.
     let slow = ["--backend", "interpreter"];
     let call = |arguments: &[&str]| girih(arguments).with(&slow).env("TERM", "xterm");
     let score = || call(&["perplexity", "stories260k", crate::program::name(&text)]);
-    let bench = call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", "20", "--no-limits"]);
+    let bench = call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", "8", "--no-limits"]);
     for (call, name) in [(score(), "scoring ["), (bench, "measuring [")] {
         let shown = call.stderr_on_terminal();
         assert_eq!(shown.code, 0, "{}", shown.stderr);

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Checks the packages that packaging/build.sh has written to target/dist, as far as this machine can run them. It ends with a line
+# for each check; a check whose program is absent says that it was skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dist="$PWD/target/dist"
+machine="$(uname -m)"
+work="$(mktemp -d)"
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
+
+ok() { echo "ok       $*"; }
+skipped() { echo "skipped  $*"; }
+fail() { echo "FAILED   $*"; exit 1; }
+# The story that every program tells, to the byte.
+story() { "$@" run -q -n 40 --temp 0; }
+
+sh -n packaging/install.sh
+bash -n packaging/aur/PKGBUILD
+systemd-analyze verify packaging/girih.service 2>&1 | grep -v -e 'is not executable' -e "Command 'man" && fail "girih.service"
+score="$(systemd-analyze security --offline=true --no-pager packaging/girih.service | sed -n 's/.*service: \([0-9.]*\) .*/\1/p')"
+awk -v score="$score" 'BEGIN { exit score > 2.0 }' || fail "girih.service has an exposure of $score"
+ok "girih.service: exposure $score of 10, and at most 2.0"
+
+(cd "$dist" && sha256sum --quiet -c SHA256SUMS)
+ok "SHA256SUMS: $(wc -l <"$dist/SHA256SUMS") files"
+python3 - "$dist" <<'END'
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+statement = json.loads(next(folder.glob("*.provenance.json")).read_text())
+assert {one["name"]: one["digest"]["sha256"] for one in statement["subject"]} == sums
+assert json.loads(next(folder.glob("*.cdx.json")).read_text())["bomFormat"] == "CycloneDX"
+END
+ok "provenance names the same digests; the bill of materials is CycloneDX"
+
+# Archives, by install.sh, from a server.
+python3 -m http.server --bind 127.0.0.1 --directory "$dist" 0 >"$work/log" 2>&1 &
+for _ in $(seq 50); do
+    port="$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$work/log")"
+    [ -z "$port" ] || break
+    sleep 0.1
+done
+export HOME="$work/home"
+mkdir "$HOME"
+for flavor in gnu musl; do
+    compgen -G "$dist/girih-*-$machine-linux-$flavor.tar.gz" >/dev/null || { skipped "install.sh, $flavor: not built"; continue; }
+    options=(--from "http://127.0.0.1:$port" --prefix "$work/prefix")
+    [ $flavor = gnu ] || options+=(--static)
+    sh packaging/install.sh "${options[@]}" >"$work/said"
+    story "$work/prefix/bin/girih" >"$work/$flavor.story"
+    sh packaging/install.sh --uninstall --prefix "$work/prefix" >>"$work/said"
+    [ -z "$(find "$work/prefix" -type f)" ] || fail "install.sh --uninstall leaves files"
+    ok "install.sh, $flavor: installed from a server, run, removed"
+done
+if [ -e "$work/gnu.story" ] && [ -e "$work/musl.story" ]; then
+    cmp "$work/gnu.story" "$work/musl.story"
+    ok "both programs tell the same story"
+fi
+cp -r "$dist" "$work/damaged"
+for file in "$work"/damaged/*.tar.gz; do printf x | dd of="$file" bs=1 seek=1000 conv=notrunc status=none; done
+for options in "" --static; do
+    # shellcheck disable=SC2086 # no option, or one
+    ! sh packaging/install.sh --from "$work/damaged" --prefix "$work/none" $options >"$work/said" 2>&1 || fail "a damaged archive was installed"
+    [ ! -e "$work/none/bin/girih" ] || fail "a damaged archive left a program"
+done
+ok "install.sh refuses damaged archives"
+
+for file in "$dist"/*_amd64.deb "$dist"/*_arm64.deb; do
+    [ -e "$file" ] || continue
+    tree="$work/deb-$(basename "$file")"
+    dpkg-deb -x "$file" "$tree"
+    test -x "$tree/usr/bin/girih" -a -f "$tree/lib/systemd/system/girih.service" -a -f "$tree/usr/share/man/man1/girih-run.1.gz"
+    if [[ $file = *_amd64.deb && $machine = x86_64 ]]; then
+        story "$tree/usr/bin/girih" >"$work/deb.story"
+        cmp "$work/deb.story" "$work/gnu.story"
+    fi
+    ok "$(basename "$file"): $(dpkg-deb -f "$file" Package Version Architecture Depends | tr '\n' ' ')"
+done
+for file in "$dist"/*.rpm; do
+    [ -e "$file" ] || continue
+    command -v rpm >/dev/null || { skipped "$(basename "$file"): rpm is not installed"; continue; }
+    rpm -K --nosignature "$file" >/dev/null
+    rpm -qlp "$file" | grep -qx /usr/bin/girih
+    ok "$(basename "$file"): $(rpm -qp --requires "$file" 2>/dev/null | grep -v rpmlib | tr '\n' ' ')"
+done
+
+# The image: unpacked by its digests, and run in a root folder of its own, as a container would.
+for file in "$dist"/*.oci.tar; do
+    [ -e "$file" ] || continue
+    python3 - "$file" "$work/image" <<'END'
+import gzip, hashlib, io, json, sys, tarfile
+tar = tarfile.open(sys.argv[1])
+def blob(entry):
+    data = tar.extractfile("blobs/" + entry["digest"].replace(":", "/")).read()
+    assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry["digest"].split(":")[1], entry["size"])
+    return data
+index = json.load(tar.extractfile("index.json"))
+manifest = json.loads(blob(index["manifests"][0]))
+config = json.loads(blob(manifest["config"]))
+assert config["config"]["User"] not in ("", "0", "root")
+plain = gzip.decompress(blob(manifest["layers"][0]))
+assert config["rootfs"]["diff_ids"] == ["sha256:" + hashlib.sha256(plain).hexdigest()]
+assert len(plain) <= 40_000_000, len(plain)
+tarfile.open(fileobj=io.BytesIO(plain)).extractall(sys.argv[2], filter="fully_trusted")
+END
+    size=$(($(stat -c %s "$file") / 1000000))
+    if [[ $file = *"-$machine.oci.tar" ]] && unshare -r true 2>/dev/null; then
+        # No file system is mounted there but the image's own.
+        unshare -rn chroot "$work/image" /girih run -q -n 40 --temp 0 >"$work/image.story" </dev/null
+        cmp "$work/image.story" "$work/musl.story"
+        ok "$(basename "$file"): $size MB, runs in its own root folder, without a network"
+    else
+        skipped "$(basename "$file"): $size MB, its layers agree with their digests; not run"
+    fi
+    rm -rf "$work/image"
+done
+
+# Programs for the other machine, under qemu-user.
+for file in "$dist"/girih-*-aarch64-linux-*.tar.gz; do
+    if ! [ -e "$file" ] || [ "$machine" != x86_64 ]; then continue; fi
+    command -v qemu-aarch64-static >/dev/null || { skipped "$(basename "$file"): qemu-aarch64-static is not installed"; continue; }
+    mkdir -p "$work/other"
+    tar -xzf "$file" -C "$work/other" --strip-components 1
+    libraries=()
+    [[ $file = *-musl* ]] || libraries=(-L /usr/aarch64-linux-gnu)
+    story qemu-aarch64-static "${libraries[@]}" "$work/other/bin/girih" >"$work/other.story"
+    cmp "$work/other.story" "$work/gnu.story"
+    ok "$(basename "$file"): tells the same story under qemu"
+    rm -rf "$work/other"
+done
+
+if command -v ruby >/dev/null; then ruby -c packaging/girih.rb >/dev/null && ok "girih.rb is parsed"; else skipped "girih.rb: ruby is not installed"; fi
+if command -v nix-instantiate >/dev/null; then
+    nix-instantiate --parse packaging/flake.nix >/dev/null && ok "flake.nix is parsed"
+else
+    skipped "flake.nix: nix is not installed"
+fi
