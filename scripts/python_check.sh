@@ -13,7 +13,7 @@ mkdir -p "$folder"
 if ! cmp -s $tests/requirements.txt "$folder/installed.txt"; then
     rm -rf "$folder/venv" "$folder/installed.txt"
     python3 -m venv "$folder/venv"
-    "$bin/pip" install --quiet --disable-pip-version-check --no-deps -r $tests/requirements.txt
+    "$bin/pip" install --quiet --disable-pip-version-check --no-compile --no-deps -r $tests/requirements.txt
     cp $tests/requirements.txt "$folder/installed.txt"
 fi
 
