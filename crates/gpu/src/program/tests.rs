@@ -78,7 +78,7 @@ fn kernels(program: &GpuProgram) -> Vec<&'static str> {
     let name = |instruction: &Instruction| match instruction {
         Instruction::Launch(launch) => Some(launch.kernel.name()),
         Instruction::ByRows(variants) => Some(variants[0].1.kernel.name()),
-        Instruction::Above(..) => None,
+        Instruction::Above(..) | Instruction::LeftExperts => None,
         Instruction::Attend(attend) => Some(attend.chunks.kernel.name()),
     };
     instructions.filter_map(name).collect()
