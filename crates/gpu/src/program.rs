@@ -532,8 +532,7 @@ impl Run<'_> {
         };
         let ([x, weights], encoder) = self.read([x, weights], rows, encoder)?;
         let value = graph.value(output);
-        let call = ExpertsCall { name: &value.name, rows, x: &x, weights: &weights };
-        let result = watch.experts(&call)?;
+        let result = watch.experts(&ExpertsCall { name: &value.name, rows, x: &x, weights: &weights })?;
         let (have, need) = (result.len(), rows * value.shape.stride());
         let slot = self.list.slots.value(output).filter(|_| have == need).ok_or_else(|| {
             let name = &value.name;
@@ -564,10 +563,7 @@ impl Run<'_> {
         };
         let mut at = 0;
         for (id, bytes) in ids.into_iter().zip(bytes) {
-            let slot = self.list.slots.value(id).ok_or_else(|| {
-                let name = &self.list.graph.value(id).name;
-                Error::new(format!("'{name}' has no buffer; this is a bug in girih"))
-            })?;
+            let slot = self.list.slots.value(id).expect("values of rows have buffers");
             encoder.copy_buffer_to_buffer(&slots[slot], 0, &staging, at, bytes);
             at += bytes;
         }
@@ -711,7 +707,6 @@ impl Run<'_> {
                 }
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), pass)?,
                 Instruction::Attend(attend) => self.attend(attend, pass)?,
-                // The step waits behind it.
                 Instruction::LeftExperts => {}
             }
         }
