@@ -140,6 +140,26 @@ impl CpuProgram {
         }
     }
 
+    /// The instructions of a step, or of one node of it, and where values lie.
+    ///
+    /// # Errors
+    /// If no instruction computes the node alone.
+    fn due(
+        &self,
+        only: Option<&str>,
+        watch: &dyn Watch,
+    ) -> Result<(&[CpuInstruction], &[ValueStore]), Error> {
+        let InstructionList { instructions, stores } = match only {
+            None => self.instructions(watch),
+            Some(_) => &self.all_rows,
+        };
+        let instructions = match only {
+            None => &instructions[..],
+            Some(name) => node_instruction(instructions, name)?,
+        };
+        Ok((instructions, stores))
+    }
+
     /// Checks that the program's memory holds a step of these sizes.
     ///
     /// # Panics
@@ -188,14 +208,7 @@ impl CpuProgram {
         rotations.iter_mut().for_each(StepRotations::clear);
         self.check_size(origins.len(), output_rows.len(), sequences.len());
         let output = output.begin(step_count(sequences, self.key.output.extent()))?;
-        let InstructionList { instructions, stores } = match only {
-            None => self.instructions(watch),
-            Some(_) => &self.all_rows,
-        };
-        let instructions = match only {
-            None => &instructions[..],
-            Some(name) => node_instruction(instructions, name)?,
-        };
+        let (instructions, stores) = self.due(only, watch)?;
         let mut run = CpuRun {
             step: CpuStep {
                 executor: Executor { table, pool, locals, partials, words, variant: [""; 4] },

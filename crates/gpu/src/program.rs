@@ -514,8 +514,7 @@ impl Run<'_> {
         };
         let ([x, weights], commands) = self.read([x, weights], rows, commands)?;
         let value = graph.value(output);
-        let call = ExpertsCall { name: &value.name, rows, x: &x, weights: &weights };
-        let result = watch.experts(&call)?;
+        let result = watch.experts(&ExpertsCall { name: &value.name, rows, x: &x, weights: &weights })?;
         let (have, need) = (result.len(), rows * value.shape.stride());
         let slot = self.list.slots.value(output).filter(|_| have == need).ok_or_else(|| {
             let name = &value.name;
@@ -546,10 +545,7 @@ impl Run<'_> {
         };
         let mut at = 0;
         for (id, bytes) in ids.into_iter().zip(bytes) {
-            let slot = self.list.slots.value(id).ok_or_else(|| {
-                let name = &self.list.graph.value(id).name;
-                Error::new(format!("'{name}' has no buffer; this is a bug in girih"))
-            })?;
+            let slot = self.list.slots.value(id).expect("values of rows have buffers");
             commands.copy(&slots[slot], 0, &staging, at, bytes);
             at += bytes;
         }
@@ -676,7 +672,6 @@ impl Run<'_> {
                 }
                 Instruction::ByRows(variants) => self.launch(self.variant(variants), commands)?,
                 Instruction::Attend(attend) => self.attend(attend, commands)?,
-                // The step waits behind it.
                 Instruction::LeftExperts => {}
             }
         }

@@ -228,7 +228,7 @@ fn replies(engine: &mut Engine, requests: &[u64], vocabulary: usize) -> Vec<Bits
     replies
 }
 
-/// The replies to all requests at once, and to the first one alone, by steps of `chunk` rows.
+/// The replies to all requests at once, and to the first one alone, by steps of up to `chunk` rows.
 fn replies_of(name: &str, run: Run, kv: DType, chunk: u32) -> (Vec<Bits>, Bits) {
     let sequences = SEQUENCES.min(chunk);
     let output = OutputKind::Logits;
