@@ -248,14 +248,14 @@ impl ModelStep<'_> {
                 call: &call,
             };
             let are_timed = models.are_timed;
-            let GraphModel { shape, lowered, requests } =
-                models.model(self.graph, self.weights, self.shape(inputs)?)?;
-            let request = requests.only()?;
-            self.call((lowered, *shape), request, inputs, None)?;
+            let model = models.model(self.graph, self.weights, self.shape(inputs)?)?;
+            let lowered = (&model.lowered, model.shape);
+            let request = model.requests.only()?;
+            self.call(lowered, request, inputs, None)?;
             if are_timed {
-                made.times.add(&lowered.first_layers, &request.times()?);
+                made.times.add(&model.lowered.first_layers, &request.times()?);
             }
-            self.results((lowered, *shape), request, inputs, made)?;
+            self.results(lowered, request, inputs, made)?;
         }
         Ok(())
     }
