@@ -196,7 +196,7 @@ impl Brought {
 }
 
 /// What the calls of a step made, beside state.
-struct Made<'a> {
+struct StepResults<'a> {
     /// The rows of the output.
     rows: &'a mut [f32],
     watched: BTreeMap<ValueId, Vec<f32>>,
@@ -215,7 +215,7 @@ impl ModelStep<'_> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
-        let mut made = Made { rows, watched: BTreeMap::new(), times: NodeTimes::default() };
+        let mut made = StepResults { rows, watched: BTreeMap::new(), times: NodeTimes::default() };
         match self.weights.form {
             KvForm::Windows => self.windows(models, &step, &mut made)?,
             KvForm::Hidden => self.hidden(models, &step, &mut made)?,
@@ -230,7 +230,12 @@ impl ModelStep<'_> {
     }
 
     /// Runs the calls of a step with windows.
-    fn windows(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
+    fn windows(
+        &mut self,
+        models: &mut ShapedModels,
+        step: &Step<'_>,
+        made: &mut StepResults<'_>,
+    ) -> Result<()> {
         // A part of a sequence would be filled up to the same rows as the whole.
         let (sequences, calls) = if self.ladder.is_empty() {
             let parts = parts(self.graph, step.sequences);
@@ -273,7 +278,12 @@ impl ModelStep<'_> {
     }
 
     /// Runs each sequence of a step on the request that continues it.
-    fn hidden(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
+    fn hidden(
+        &mut self,
+        models: &mut ShapedModels,
+        step: &Step<'_>,
+        made: &mut StepResults<'_>,
+    ) -> Result<()> {
         let are_timed = models.are_timed;
         let model = models.model(self.graph, self.weights, StepShape::Any)?;
         let &[Input::Ids(ids)] = step.inputs else {
@@ -388,7 +398,7 @@ impl ModelStep<'_> {
         (lowered, shape): (&LoweredModel, StepShape),
         request: &mut InferRequest,
         inputs: CallInputs<'_>,
-        made: &mut Made<'_>,
+        made: &mut StepResults<'_>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes, shape };

@@ -7,7 +7,7 @@ use girih_graph::{Key, Span, StateKind};
 
 /// An extent of what a model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Axis {
+pub(crate) enum StepAxis {
     /// The sequences of a call.
     Lanes,
     /// The rows of each sequence.
@@ -44,16 +44,18 @@ pub(crate) struct FixedStep {
 
 impl StepShape {
     /// An extent of a parameter; `None` if it varies.
-    pub fn extent(self, axis: Axis) -> Option<usize> {
+    pub fn extent(self, axis: StepAxis) -> Option<usize> {
         match (self, axis) {
-            (_, Axis::Of(extent)) => Some(extent),
+            (_, StepAxis::Of(extent)) => Some(extent),
             (StepShape::Any, _) => None,
-            (StepShape::Fixed(_), Axis::Lanes) => Some(1),
-            (StepShape::Fixed(step), Axis::Rows) => Some(step.rows),
-            (StepShape::Fixed(step), Axis::Window(kind)) => Some(step.window_blocks(kind) * BLOCK_POSITIONS),
+            (StepShape::Fixed(_), StepAxis::Lanes) => Some(1),
+            (StepShape::Fixed(step), StepAxis::Rows) => Some(step.rows),
+            (StepShape::Fixed(step), StepAxis::Window(kind)) => {
+                Some(step.window_blocks(kind) * BLOCK_POSITIONS)
+            }
             // Elastic models alone have variables.
-            (StepShape::Fixed(_), Axis::Slots) => None,
-            (StepShape::Fixed(step), Axis::Outputs) => Some(step.outputs),
+            (StepShape::Fixed(_), StepAxis::Slots) => None,
+            (StepShape::Fixed(step), StepAxis::Outputs) => Some(step.outputs),
         }
     }
 
@@ -210,9 +212,9 @@ mod tests {
     #[test]
     fn a_sliding_window_has_no_more_blocks_than_rows_see() {
         let of = |span| StateKind::Positions { span };
-        let extent = |span| StepShape::Fixed(step(4, 1000, 1)).extent(Axis::Window(of(span))).unwrap();
+        let extent = |span| StepShape::Fixed(step(4, 1000, 1)).extent(StepAxis::Window(of(span))).unwrap();
         assert_eq!([Span::Full, Span::Window(65), Span::Window(66)].map(extent), [1024, 128, 192]);
-        assert_eq!(StepShape::Any.extent(Axis::Window(of(Span::Full))), None);
-        assert_eq!(StepShape::Any.extent(Axis::Of(7)), Some(7));
+        assert_eq!(StepShape::Any.extent(StepAxis::Window(of(Span::Full))), None);
+        assert_eq!(StepShape::Any.extent(StepAxis::Of(7)), Some(7));
     }
 }

@@ -13,7 +13,7 @@ use girih_graph::{Graph, GroupId, Role, StateKind, ValueId};
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::lower::{MaskRule, MaskedKeys};
-use crate::step_shape::{Axis, StepShape, sliding_blocks};
+use crate::step_shape::{StepAxis, StepShape, sliding_blocks};
 
 /// The state of all sequences.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl WindowCall<'_> {
     /// themselves, so that their softmax has a number.
     pub fn mask(self, rule: MaskRule) -> (Vec<f32>, [usize; 4]) {
         let count = self.lanes.first().map_or(0, |lane| lane.rows.indexes().len());
-        let rows = self.shape.extent(Axis::Rows).unwrap_or(count);
+        let rows = self.shape.extent(StepAxis::Rows).unwrap_or(count);
         let width = match rule.of {
             MaskedKeys::Window(group) => self.blocks(group) * BLOCK_POSITIONS,
             MaskedKeys::Step => rows,

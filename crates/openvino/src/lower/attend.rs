@@ -6,7 +6,7 @@ use girih_tensor::{DType, Error, Result};
 use super::lowering::{DIVIDE, GraphLowering, MaskRule, MaskedKeys, ParameterSource};
 use crate::ir::{Port, Precision, layer};
 use crate::kv_form::KvForm;
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 
 /// The constants of attention.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl GraphLowering<'_> {
         }
         let inner = self.inner(id);
         let kind = self.window_kind(group);
-        let shape = [Axis::Lanes, Axis::Of(inner[0]), Axis::Window(kind), Axis::Of(inner[1])];
+        let shape = [StepAxis::Lanes, StepAxis::Of(inner[0]), StepAxis::Window(kind), StepAxis::Of(inner[1])];
         let window = self.parameter(ParameterSource::Window(id), Precision::F32, &shape);
         Ok(self.one_or_both([window, new], "2"))
     }
@@ -107,12 +107,12 @@ impl GraphLowering<'_> {
     fn mask(&mut self, source: ParameterSource, times: usize) -> Port {
         let width = match source {
             ParameterSource::Mask(MaskRule { of: MaskedKeys::Window(group), .. }) => {
-                Axis::Window(self.window_kind(group))
+                StepAxis::Window(self.window_kind(group))
             }
-            ParameterSource::SlotMask(_) => Axis::Slots,
-            _ => Axis::Rows,
+            ParameterSource::SlotMask(_) => StepAxis::Slots,
+            _ => StepAxis::Rows,
         };
-        let shape = [Axis::Lanes, Axis::Of(1), Axis::Rows, width];
+        let shape = [StepAxis::Lanes, StepAxis::Of(1), StepAxis::Rows, width];
         let mask = self.parameter(source, Precision::F32, &shape);
         if times == 1 {
             return mask;

@@ -5,7 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, ParameterSource, ResultMeaning};
 use crate::ir::{Precision, layer};
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 
 impl GraphLowering<'_> {
     /// The sum of slices of the carried rows and those of the step, each times its taps. All of these rows are a result, of
@@ -23,7 +23,11 @@ impl GraphLowering<'_> {
         };
         let x = self.rows(x)?;
         let before = ParameterSource::Carried(carried);
-        let before = self.parameter(before, Precision::F32, &[Axis::Lanes, Axis::Of(kept), Axis::Of(width)]);
+        let before = self.parameter(
+            before,
+            Precision::F32,
+            &[StepAxis::Lanes, StepAxis::Of(kept), StepAxis::Of(width)],
+        );
         let held = self.layer(layer("Concat", 1), "axis=\"1\"", &[before, x]);
         self.named_result(ResultMeaning::Carried(carried), held);
         let taps = self.vector(taps, &[kept + 1, width])?;

@@ -5,7 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{DIVIDE, GraphLowering, ParameterSource};
 use crate::ir::{Port, Precision, layer};
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 
 /// The factor in the sigmoid form of GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415).
 const QUICK_GELU: f32 = 1.702;
@@ -110,8 +110,8 @@ impl GraphLowering<'_> {
 
     /// `1 + beta · ln(1 + …)` comes from the host.
     pub(super) fn temper(&mut self, temperature: Temperature, x: ValueId, y: ValueId) -> Result<()> {
-        let ones = vec![Axis::Of(1); self.inner(x).len()];
-        let shape: Vec<Axis> = [Axis::Lanes, Axis::Rows].into_iter().chain(ones).collect();
+        let ones = vec![StepAxis::Of(1); self.inner(x).len()];
+        let shape: Vec<StepAxis> = [StepAxis::Lanes, StepAxis::Rows].into_iter().chain(ones).collect();
         let factors = self.parameter(
             ParameterSource::Factors(temperature, self.inner(x).len()),
             Precision::F32,

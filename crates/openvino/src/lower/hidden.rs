@@ -6,7 +6,7 @@ use girih_tensor::{DType, Result};
 use super::attend::AttendRule;
 use super::lowering::{GraphLowering, ParameterSource};
 use crate::ir::{Port, Precision, layer};
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 
 impl GraphLowering<'_> {
     /// Appends new rows, rounded to the type of the state, to those that a variable holds. What is beyond the range of the
@@ -26,7 +26,7 @@ impl GraphLowering<'_> {
         let kind =
             format!("{variable} variable_type=\"f32\" variable_shape=\"?,{},?,{}\"", inner[0], inner[1]);
         let held = self.layer(layer("ReadValue", 6), &kind, &[nothing]);
-        let beams = self.parameter(ParameterSource::Beams, Precision::I32, &[Axis::Lanes]);
+        let beams = self.parameter(ParameterSource::Beams, Precision::I32, &[StepAxis::Lanes]);
         let axis = self.model.integer(0);
         let held = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[held, beams, axis]);
         let all = self.layer(layer("Concat", 1), "axis=\"-2\"", &[held, rounded]);

@@ -7,7 +7,7 @@ use girih_tensor::{DType, Error, Result};
 
 use crate::ir::{Constants, LayerKind, ModelWriter, Port, Precision, layer};
 use crate::kv_form::KvForm;
-use crate::step_shape::{Axis, StepShape};
+use crate::step_shape::{StepAxis, StepShape};
 use crate::weights::PlaneLayout;
 
 /// The heads of rows, `[n, heads, r, size]`, have the axes of rows and heads exchanged; so does the way back.
@@ -241,7 +241,7 @@ impl GraphLowering<'_> {
         &mut self,
         source: ParameterSource,
         precision: Precision,
-        shape: &[Axis],
+        shape: &[StepAxis],
     ) -> Port {
         if let Some((_, port)) = self.parameters.iter().find(|(known, _)| known.source == source) {
             return *port;
@@ -292,8 +292,10 @@ impl GraphLowering<'_> {
             )));
         }
         let precision = if value.dtype == DType::I32 { Precision::I32 } else { Precision::F32 };
-        let shape: Vec<Axis> =
-            [Axis::Lanes, Axis::Rows].into_iter().chain(self.inner(id).into_iter().map(Axis::Of)).collect();
+        let shape: Vec<StepAxis> = [StepAxis::Lanes, StepAxis::Rows]
+            .into_iter()
+            .chain(self.inner(id).into_iter().map(StepAxis::Of))
+            .collect();
         Ok(self.parameter(ParameterSource::Input(id), precision, &shape))
     }
 

@@ -5,7 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, HostRotation, ParameterSource};
 use crate::ir::{Port, Precision, layer};
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 
 impl GraphLowering<'_> {
     pub(super) fn rope(
@@ -41,7 +41,7 @@ impl GraphLowering<'_> {
             self.rotations.push(rotation);
             self.rotations.len() - 1
         });
-        let shape = [Axis::Lanes, Axis::Of(1), Axis::Rows, Axis::Of(rotation.rotated)];
+        let shape = [StepAxis::Lanes, StepAxis::Of(1), StepAxis::Rows, StepAxis::Of(rotation.rotated)];
         [ParameterSource::Cosines(index), ParameterSource::Sines(index)]
             .map(|source| self.parameter(source, Precision::F32, &shape))
     }

@@ -5,7 +5,7 @@ use girih_tensor::Result;
 
 use super::lowering::{GraphLowering, ParameterSource};
 use crate::ir::{Plane, Port, Precision, layer};
-use crate::step_shape::Axis;
+use crate::step_shape::StepAxis;
 use crate::weights::{BlockPlanes, StoredWeight};
 
 impl GraphLowering<'_> {
@@ -52,7 +52,7 @@ impl GraphLowering<'_> {
     pub(super) fn splice(&mut self, x: ValueId, given: ValueId, y: ValueId) -> Result<()> {
         let x = self.rows(x)?;
         let width = self.inner(given)[0];
-        let shape = |width| [Axis::Lanes, Axis::Rows, Axis::Of(width)];
+        let shape = |width| [StepAxis::Lanes, StepAxis::Rows, StepAxis::Of(width)];
         let rows = self.parameter(ParameterSource::Given(given), Precision::F32, &shape(width));
         let is_given = self.parameter(ParameterSource::IsGiven(given), Precision::I32, &shape(1));
         let condition = self.model.layer(
@@ -82,7 +82,7 @@ impl GraphLowering<'_> {
         let shape: Vec<i64> =
             [1, -1].into_iter().chain(inner.into_iter().map(|extent| extent as i64)).collect();
         let list = self.shaped(x, &shape);
-        let taken = self.parameter(ParameterSource::Taken, Precision::I32, &[Axis::Outputs]);
+        let taken = self.parameter(ParameterSource::Taken, Precision::I32, &[StepAxis::Outputs]);
         let axis = self.model.integer(1);
         let port = self.layer(layer("Gather", 8), "batch_dims=\"0\"", &[list, taken, axis]);
         self.set_rows(y, port);
