@@ -33,7 +33,9 @@ pub(super) fn run(
     format: SparseFormat,
 ) -> Result<()> {
     if let Some(density) = densities.iter().find(|density| !(0.0..=1.0).contains(*density)) {
-        return Err(Error::call(format!("--sparse has the density {density}; shares from 0 to 1 are needed")));
+        return Err(Error::call(format!(
+            "--sparse has the density {density}; shares from 0 to 1 are needed"
+        )));
     }
     let mut rows = Vec::new();
     for (dtype, count) in CASES {
