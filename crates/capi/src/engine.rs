@@ -12,7 +12,7 @@ use crate::model::OpenModel;
 use crate::status::{Fault, Result};
 
 /// The engines that callers have created.
-pub static ENGINES: Handles<Engine> = Handles::new("engine", 3);
+pub static ENGINES: Handles<GreedyEngine> = Handles::new("engine", 3);
 
 /// The parameters of an engine; `None` and empty texts are girih's defaults.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,9 +29,9 @@ pub struct EngineSettings<'a> {
     pub precision: Option<&'a str>,
 }
 
-/// An engine.
+/// An engine whose replies are greedy.
 #[derive(Debug)]
-pub struct Engine {
+pub struct GreedyEngine {
     model: OpenModel,
     figures: Mutex<Figures>,
 }
@@ -51,15 +51,15 @@ pub struct Figures {
     pub misses: u64,
 }
 
-impl Engine {
+impl GreedyEngine {
     /// Loads the model that the environment names.
     ///
     /// # Errors
     /// When a setting is unknown, the environment names no model, or it cannot be loaded.
-    pub fn create(settings: EngineSettings<'_>) -> Result<Engine> {
+    pub fn create(settings: EngineSettings<'_>) -> Result<GreedyEngine> {
         let options = settings.run_options()?;
         let model = Model::open_with(&environment::model()?, &environment::open_options())?;
-        let engine = Engine { model: OpenModel::new(model, options), figures: Mutex::default() };
+        let engine = GreedyEngine { model: OpenModel::new(model, options), figures: Mutex::default() };
         engine.model.start()?;
         Ok(engine)
     }
@@ -150,9 +150,9 @@ fn percentiles(times: &[Instant]) -> [f64; 2] {
 /// Adds an engine to the table and returns its handle.
 ///
 /// # Errors
-/// As [`Engine::create`].
+/// As [`GreedyEngine::create`].
 pub fn open(settings: EngineSettings<'_>) -> Result<usize> {
-    ENGINES.insert(Arc::new(Engine::create(settings)?))
+    ENGINES.insert(Arc::new(GreedyEngine::create(settings)?))
 }
 
 #[cfg(test)]

@@ -20,17 +20,17 @@ pub struct Handles<T> {
     name: &'static str,
     /// The number of the kind, from 1, so that no handle is null.
     kind: usize,
-    places: Mutex<Places<T>>,
+    places: Mutex<HandlePlaces<T>>,
 }
 
 #[derive(Debug)]
-struct Places<T> {
-    all: Vec<Place<T>>,
+struct HandlePlaces<T> {
+    all: Vec<HandlePlace<T>>,
     free: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct HandlePlace<T> {
     generation: usize,
     value: Option<Arc<T>>,
 }
@@ -39,7 +39,7 @@ impl<T> Handles<T> {
     /// A table without values. Tables have different `kind`s, from 1 to 15.
     pub const fn new(name: &'static str, kind: usize) -> Handles<T> {
         assert!(kind > 0 && kind < 1 << KIND_BITS);
-        Handles { name, kind, places: Mutex::new(Places { all: Vec::new(), free: Vec::new() }) }
+        Handles { name, kind, places: Mutex::new(HandlePlaces { all: Vec::new(), free: Vec::new() }) }
     }
 
     /// Adds a value and returns its handle.
@@ -51,7 +51,7 @@ impl<T> Handles<T> {
         let place = match places.free.pop() {
             Some(place) => place,
             None if places.all.len() >> PLACE_BITS == 0 => {
-                places.all.push(Place { generation: 0, value: None });
+                places.all.push(HandlePlace { generation: 0, value: None });
                 places.all.len() - 1
             }
             None => {
@@ -95,7 +95,7 @@ impl<T> Handles<T> {
     }
 
     /// The place whose present generation a handle names.
-    fn place<'a>(&self, handle: usize, places: &'a Places<T>) -> Option<&'a Place<T>> {
+    fn place<'a>(&self, handle: usize, places: &'a HandlePlaces<T>) -> Option<&'a HandlePlace<T>> {
         let kind = handle & ((1 << KIND_BITS) - 1);
         let generation = handle >> (KIND_BITS + PLACE_BITS);
         places.all.get(place_of(handle)).filter(|place| kind == self.kind && place.generation == generation)
@@ -112,7 +112,7 @@ impl<T> Handles<T> {
     }
 
     /// No code panics while it holds the lock, so a poisoned one has valid contents.
-    fn lock(&self) -> MutexGuard<'_, Places<T>> {
+    fn lock(&self) -> MutexGuard<'_, HandlePlaces<T>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

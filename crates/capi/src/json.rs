@@ -37,9 +37,9 @@ pub fn read<T: DeserializeOwned>(what: &str, text: Option<&str>) -> Result<T> {
 pub fn unique_map<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<String, V>, D::Error> {
-    struct UniqueKeys<V>(PhantomData<V>);
+    struct UniqueKeyMap<V>(PhantomData<V>);
 
-    impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueKeys<V> {
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueKeyMap<V> {
         type Value = BTreeMap<String, V>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +58,7 @@ pub fn unique_map<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
         }
     }
 
-    deserializer.deserialize_map(UniqueKeys(PhantomData))
+    deserializer.deserialize_map(UniqueKeyMap(PhantomData))
 }
 
 #[cfg(test)]

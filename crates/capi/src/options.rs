@@ -154,7 +154,7 @@ mod tests {
             (r#"{"backend": "abacus"}"#, "abacus"),
             (r#"{"backend_options": {"warp": "9"}}"#, "warp"),
             (r#"{"reply_style": "sonnet"}"#, "sonnet"),
-            (r#"{"architectures": ["name = 1"]}"#, "name"),
+            (r#"{"architectures": ["name = 1"]}"#, "architecture"),
         ] {
             let fields: OptionFields = read("the options", Some(text)).unwrap();
             let fault = fields.run_options().map(drop).and(fields.open_options().map(drop)).unwrap_err();

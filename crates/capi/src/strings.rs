@@ -1,13 +1,13 @@
 //! Texts that the caller frees: a table owns them, so that to free one twice, or what is none, is refused.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::status::{Fault, Result, Status, c_text};
 
 /// The texts that callers have, by address.
-static TEXTS: LazyLock<Mutex<HashMap<usize, CString>>> = LazyLock::new(Mutex::default);
+static TEXTS: LazyLock<Mutex<BTreeMap<usize, CString>>> = LazyLock::new(Mutex::default);
 
 /// Gives a text to the caller.
 pub fn give(text: &str) -> *mut c_char {

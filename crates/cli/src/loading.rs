@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use girih::{
     BUILT_IN, BUILT_IN_TEMPLATE, DefaultRounding, Engine, Model, OpenOptions, Plan, Progress, RunOptions,
-    Session, SyncProcess, TemplateProcess,
+    SYNC_COMMAND, Session, SyncProcess, TemplateProcess,
 };
 use girih_hub::HubEnv;
 use girih_model::arch::ArchOptions;
@@ -22,9 +22,6 @@ use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
 use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
-
-/// The hidden command of the process that waits for the disk.
-pub const SYNC_COMMAND: &str = "sync-worker";
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered, and the end of packed weights is awaited, by worker processes of this same program.

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     // both must not read a configuration or an environment.
     let mut arguments = std::env::args_os().skip(1);
     let command = arguments.next();
-    if command.as_ref().is_some_and(|command| command == loading::SYNC_COMMAND) {
+    if command.as_ref().is_some_and(|command| command == girih::SYNC_COMMAND) {
         return girih::sync_worker(arguments);
     }
     if command.as_ref().is_some_and(|command| command == model_store::WORKER_COMMAND) {

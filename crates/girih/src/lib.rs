@@ -64,6 +64,7 @@ mod image_preparation;
 mod image_prompt;
 mod image_tokens;
 mod image_tower;
+pub mod json;
 mod location;
 mod mailbox;
 mod model;
@@ -130,9 +131,9 @@ pub use girih_tensor::DType;
 pub use girih_words::reply::{
     CallForm, CallGrammar, CallPiece, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall,
 };
-pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
-pub use girih_words::{BosEos, InfillFile, TextOrigin, TextProcessor, TextSpan};
+pub use girih_words::template::{Conversation, Renderer};
+pub use girih_words::{BosEos, InfillFile, Specials, TextOrigin, TextProcessor, TextSpan};
 pub use image::{ImageFormat, ImagePatches};
 pub use mailbox::Event;
 pub use model::Model;
@@ -148,7 +149,7 @@ pub use reply_format::ReplyFormat;
 pub use request::Request;
 pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;
-pub use sync_worker::sync_worker;
+pub use sync_worker::{SYNC_COMMAND, sync_worker};
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;
 pub use tower_plan::{IMAGES_KEPT, TowerPlan};

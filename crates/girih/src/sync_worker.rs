@@ -13,6 +13,13 @@ use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX};
 use crate::open_options::SyncProcess;
 use crate::priority::set_lowest_priority;
 
+/// The command of a program that calls [`sync_worker`], for [`SyncProcess::Worker`](crate::SyncProcess::Worker).
+///
+/// ```
+/// assert_eq!(girih::SYNC_COMMAND, "sync-worker");
+/// ```
+pub const SYNC_COMMAND: &str = "sync-worker";
+
 /// The names of a file: in its folder, while it is written, and when it is complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileNames<'a> {

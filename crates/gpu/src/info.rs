@@ -94,7 +94,7 @@ const OPTIONS: &[BackendOption] = &[
     },
 ];
 
-/// The adapters and the devices of CUDA by number, and the one that is meant by the choice, if its name is another one.
+/// The adapters by number, the devices of CUDA if one is meant, and the one that is meant by the choice, if its name is another one.
 fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     let device = |name: Option<String>, adapter: &GpuAdapter| {
         let software = if adapter.is_software { ", software" } else { "" };
@@ -113,8 +113,12 @@ fn devices(settings: &BackendSettings) -> Result<Vec<BackendDevice>> {
     Ok(list)
 }
 
-/// The devices of CUDA, and the one that is meant by `name`. Without NVIDIA's driver there are none, unless one is meant.
+/// The devices of CUDA, and the one that is meant by `name`, if a device of CUDA is meant; else none: the start of NVIDIA's driver
+/// takes time that other choices do not need.
 fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDevice>> {
+    let AdapterChoice::Cuda(number) = choice else {
+        return Ok(Vec::new());
+    };
     let device = |name: &str, device: &CudaDevice| {
         let about = format!("{}, through CUDA (never run on a GPU yet)", device.product);
         BackendDevice {
@@ -122,10 +126,6 @@ fn cuda_list(choice: &AdapterChoice, name: Option<&str>) -> Result<Vec<BackendDe
             about,
             settings: vec![("driver", device.driver.clone())],
         }
-    };
-    let AdapterChoice::Cuda(number) = choice else {
-        let all = cuda_devices().unwrap_or_default();
-        return Ok(all.iter().map(|found| device(&found.name, found)).collect());
     };
     let meant = find_cuda(*number)?;
     let all = cuda_devices()?;

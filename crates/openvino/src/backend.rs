@@ -86,7 +86,8 @@ impl Backend for OpenVinoBackend {
             weights: bytes.saturating_mul(2),
             in_file: 0,
             state: OpenVinoState::plan(KvForm::of(graph, self.kv), graph, blocks),
-            scratch: (ScratchPlan::of(graph).bytes as u64).saturating_add(score_bytes(graph)),
+            scratch: (ScratchPlan::of(graph).bytes as u64)
+                .saturating_add(score_bytes(graph, self.device.shapes.are_fixed())),
             output: HostRows::plan(graph),
             staging: 0,
         })

@@ -22,11 +22,12 @@ pub(crate) struct LaneCall {
 /// The largest number of scores of attention to earlier positions in one call: 64 MiB, which are held three times.
 const MOST_SCORES: usize = 1 << 24;
 
-/// The bytes of the scores of a call with the graph's largest step.
-pub(crate) fn score_bytes(graph: &Graph) -> u64 {
+/// The bytes of the scores of a call with the graph's largest step. A model of fixed shapes always has that of its shape.
+pub(crate) fn score_bytes(graph: &Graph, is_fixed: bool) -> u64 {
     let Key { rows, context, .. } = graph.key;
     let all = heads(graph).saturating_mul(rows as usize).saturating_mul((rows + context) as usize);
-    (all.min(MOST_SCORES) * 3 * size_of::<f32>()) as u64
+    let most = if is_fixed { all } else { all.min(MOST_SCORES) };
+    (most as u64).saturating_mul(3 * size_of::<f32>() as u64)
 }
 
 /// The most heads of queries that attend to state.

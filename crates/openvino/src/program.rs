@@ -14,7 +14,7 @@ use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
 use crate::node_times::NodeTimes;
 use crate::requests::{Continued, HeldRequest, RequestPool};
-use crate::slots::{Slots, most_slots};
+use crate::slots::{RequestSlots, most_slots};
 use crate::state::OpenVinoState;
 use crate::step_shape::{FixedStep, StepShape, smallest};
 use crate::weights::OpenVinoWeights;
@@ -207,7 +207,7 @@ struct Made<'a> {
 #[derive(Clone, Copy)]
 struct Earlier<'a> {
     window: WindowCall<'a>,
-    slots: Option<&'a Slots>,
+    slots: Option<&'a RequestSlots>,
 }
 
 impl ModelStep<'_> {
@@ -231,8 +231,14 @@ impl ModelStep<'_> {
 
     /// Runs the calls of a step with windows.
     fn windows(&mut self, models: &mut ShapedModels, step: &Step<'_>, made: &mut Made<'_>) -> Result<()> {
-        let sequences = parts(self.graph, step.sequences);
-        let calls = if self.ladder.is_empty() { calls(&sequences) } else { single_calls(&sequences) };
+        // A part of a sequence would be filled up to the same rows as the whole.
+        let (sequences, calls) = if self.ladder.is_empty() {
+            let parts = parts(self.graph, step.sequences);
+            let calls = calls(&parts);
+            (parts, calls)
+        } else {
+            (step.sequences.to_vec(), single_calls(step.sequences))
+        };
         for call in calls {
             let inputs = CallInputs {
                 graph: self.graph,
@@ -242,14 +248,14 @@ impl ModelStep<'_> {
                 call: &call,
             };
             let are_timed = models.are_timed;
-            let GraphModel { shape, lowered, requests } =
-                models.model(self.graph, self.weights, self.shape(inputs)?)?;
-            let request = requests.only()?;
-            self.call((lowered, *shape), request, inputs, None)?;
+            let model = models.model(self.graph, self.weights, self.shape(inputs)?)?;
+            let lowered = (&model.lowered, model.shape);
+            let request = model.requests.only()?;
+            self.call(lowered, request, inputs, None)?;
             if are_timed {
-                made.times.add(&lowered.first_layers, &request.times()?);
+                made.times.add(&model.lowered.first_layers, &request.times()?);
             }
-            self.results((lowered, *shape), request, inputs, made)?;
+            self.results(lowered, request, inputs, made)?;
         }
         Ok(())
     }
@@ -417,7 +423,7 @@ impl ModelStep<'_> {
         (lowered, shape): (&LoweredModel, StepShape),
         request: &mut InferRequest,
         inputs: CallInputs<'_>,
-        slots: Option<&Slots>,
+        slots: Option<&RequestSlots>,
     ) -> Result<()> {
         let lanes: Vec<&Sequence<'_>> = inputs.lanes().collect();
         let window = WindowCall { graph: self.graph, lanes: &lanes, shape };

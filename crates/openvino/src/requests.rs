@@ -7,13 +7,13 @@ use girih_graph::backend::{BLOCK_POSITIONS, Block};
 use girih_tensor::Result;
 
 use crate::ffi::{CompiledModel, InferRequest};
-use crate::slots::Slots;
+use crate::slots::RequestSlots;
 
 /// A request and what its variables hold.
 #[derive(Debug)]
 pub(crate) struct HeldRequest {
     pub request: InferRequest,
-    pub slots: Slots,
+    pub slots: RequestSlots,
     owner: Owner,
 }
 
@@ -102,14 +102,14 @@ impl RequestPool {
 
 impl HeldRequest {
     fn new(model: &Arc<CompiledModel>) -> Result<HeldRequest> {
-        Ok(HeldRequest { request: model.request()?, slots: Slots::default(), owner: Owner::default() })
+        Ok(HeldRequest { request: model.request()?, slots: RequestSlots::default(), owner: Owner::default() })
     }
 }
 
 /// What a request is chosen by.
 #[derive(Clone, Copy)]
 struct KeptTokens<'a> {
-    slots: &'a Slots,
+    slots: &'a RequestSlots,
     owner: Owner,
 }
 
@@ -171,8 +171,8 @@ fn choose(kept: &[KeptTokens<'_>], sequences: &[Continued<'_>], most: usize, ste
 mod tests {
     use super::*;
 
-    fn slots(tokens: &[u32]) -> Slots {
-        let mut slots = Slots::default();
+    fn slots(tokens: &[u32]) -> RequestSlots {
+        let mut slots = RequestSlots::default();
         slots.extend(tokens);
         slots
     }

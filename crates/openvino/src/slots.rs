@@ -14,14 +14,14 @@ pub(crate) fn most_slots(graph: &Graph) -> usize {
 
 /// The slots of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct RequestSlots {
     /// The position of each slot; `None` of dead ones.
     positions: Vec<Option<usize>>,
     /// The tokens of the slots that count.
     tokens: Vec<u32>,
 }
 
-impl Slots {
+impl RequestSlots {
     /// The number of slots.
     pub fn len(&self) -> usize {
         self.positions.len()
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn positions_that_are_taken_back_are_hidden() {
-        let mut slots = Slots::default();
+        let mut slots = RequestSlots::default();
         slots.extend(&[5, 6, 7]);
         assert_eq!((slots.common(&[5, 6, 9, 7]), slots.common(&[]), slots.common(&[5, 6, 7, 8])), (2, 0, 3));
         slots.take_back(1);

@@ -38,6 +38,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "measure", "girih", "serve",
         ],
     ),
+    // Measuring has the collector of hidden states.
+    ("python", &["girih", "measure"]),
     ("xtask", &[]),
 ];
 

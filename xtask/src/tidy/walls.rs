@@ -28,6 +28,8 @@ const UNSAFE: &[&str] = &[
     // Matrix units, which wgpu counts as experimental, and kernels without tests of their indices.
     "crates/gpu/src/trusted.rs",
     "crates/openvino/src/ffi.rs",
+    // The buffer protocol of Python, by which numpy reads numbers without a copy.
+    "crates/python/src/buffer.rs",
 ];
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every

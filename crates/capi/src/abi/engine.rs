@@ -27,7 +27,7 @@ pub type EngineStatus = c_int;
 
 /// An engine. A handle is a number: one that was destroyed is refused, never followed.
 #[derive(Debug)]
-pub struct EngineHandle;
+pub struct GreedyEngineHandle;
 
 /// The parameters of an engine. Null and empty texts are the defaults; unknown values are refused.
 #[repr(C)]
@@ -68,7 +68,7 @@ pub struct EngineMetrics {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ie_engine_create(
     p: *const EngineParams,
-    out: *mut *mut EngineHandle,
+    out: *mut *mut GreedyEngineHandle,
 ) -> EngineStatus {
     status(|| {
         // SAFETY: the place is null or the caller's.
@@ -109,7 +109,7 @@ unsafe fn settings<'a>(p: *const EngineParams) -> Result<EngineSettings<'a>> {
 /// the tokens in `out_tokens`, which has room for `max_new`, and their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ie_engine_generate(
-    h: *mut EngineHandle,
+    h: *mut GreedyEngineHandle,
     prompt: *const c_char,
     max_new: usize,
     out_tokens: *mut u32,
@@ -131,7 +131,10 @@ pub unsafe extern "C" fn ie_engine_generate(
 
 /// Stores the figures of the last reply; zeros before the first, but for the memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ie_engine_metrics(h: *const EngineHandle, out: *mut EngineMetrics) -> EngineStatus {
+pub unsafe extern "C" fn ie_engine_metrics(
+    h: *const GreedyEngineHandle,
+    out: *mut EngineMetrics,
+) -> EngineStatus {
     status(|| {
         // SAFETY: the place is null or the caller's.
         let out = unsafe { place("out", out) }?;
@@ -150,7 +153,7 @@ pub unsafe extern "C" fn ie_engine_metrics(h: *const EngineHandle, out: *mut Eng
 
 /// Destroys an engine. Null is allowed, and a handle that was destroyed is ignored.
 #[unsafe(no_mangle)]
-pub extern "C" fn ie_engine_destroy(h: *mut EngineHandle) {
+pub extern "C" fn ie_engine_destroy(h: *mut GreedyEngineHandle) {
     if !h.is_null() {
         // A fault is kept for girih_last_error.
         let _ = caught(|| ENGINES.remove(h.addr()).map(drop));

@@ -417,9 +417,10 @@ static long resident(void) {
     return kib;
 }
 
-/* Creates and destroys models and engines; the second half may not grow by more than 2 MiB. */
+/* Creates and destroys models and engines. The largest resident memory of the second half may exceed that of the first by
+ * 1 MiB; in between it goes up and down, as threads come and go. */
 static void cycles(long count) {
-    long half = -1;
+    long largest[2] = {0, 0};
     long index;
     CHECK(setenv("GIRIH_MODEL", "stories260k", 1) == 0);
     for (index = 0; index < count; index += 1) {
@@ -429,12 +430,12 @@ static void cycles(long count) {
         CHECK(ie_engine_create(&params, &engine_handle) == IE_OK);
         ie_engine_destroy(engine_handle);
         OK(girih_close(model));
-        if (index == count / 2) {
-            half = resident();
+        if (resident() > largest[index * 2 / count]) {
+            largest[index * 2 / count] = resident();
         }
     }
-    printf("%ld create and destroy: %ld KiB at half, %ld KiB at the end\n", count, half, resident());
-    CHECK(resident() - half <= 2048);
+    printf("%ld create and destroy: at most %ld KiB, then %ld KiB\n", count, largest[0], largest[1]);
+    CHECK(largest[1] - largest[0] <= 1024);
 }
 
 int main(int argc, char **argv) {

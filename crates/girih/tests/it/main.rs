@@ -13,6 +13,7 @@ mod image_prompts;
 mod image_replies;
 mod images;
 mod images_any_size;
+mod json;
 mod kv_range;
 mod model_pool;
 mod mtp;
