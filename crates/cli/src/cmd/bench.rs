@@ -19,6 +19,7 @@ use girih_measure::{
 };
 use serde_json::{Map, Value, json};
 
+use self::sparse::SparseFormat;
 use super::outcome::Outcome;
 use crate::adapter_args::AdapterArgs;
 use crate::args::{ArchArgs, DeviceArgs};
@@ -124,7 +125,7 @@ enum OutputFormat {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(densities) = &args.sparse {
-        return sparse::run(args, densities);
+        return products(args, densities);
     }
     let info = args.device.backend.choice()?.info();
     if info.is_simulated {
@@ -184,6 +185,26 @@ pub fn run(args: &Args) -> Result<Outcome> {
         fields.iter().try_for_each(|fields| record::append(&path, fields))?;
         show.note(format!("{} appended to {}", counted(rows.len(), "row"), path.display()));
     }
+    Ok(Outcome::Done)
+}
+
+/// Times products of random weights without blocks of zeros.
+fn products(args: &Args, densities: &[f64]) -> Result<Outcome> {
+    let choice = args.device.backend.choice()?;
+    let table = match choice.settings().get("isa") {
+        Some(isa) => girih_cpu::kernels::by_name(isa)?,
+        None => girih_cpu::kernels::tables()[0],
+    };
+    let format = match (args.json, args.format) {
+        (true, _) => SparseFormat::JsonObject,
+        (false, OutputFormat::Md) => SparseFormat::Md,
+        (false, OutputFormat::Json) => SparseFormat::Json,
+        (false, OutputFormat::Csv) => {
+            return Err(Error::call("bench --sparse prints md or json; change --format"));
+        }
+    };
+    let counts = (args.device.thread_count(), args.repetitions as usize);
+    sparse::run(&table, counts, densities, format)?;
     Ok(Outcome::Done)
 }
 

@@ -1,13 +1,23 @@
 //! `girih bench --sparse`: products with random matrices that leave out blocks of zeros, beside the same with all blocks.
 
 use girih::DType;
+use girih_cpu::kernels::Table;
 use girih_cpu::sparse_rate::{SparseCase, SparseRates, measure};
 use serde_json::{Value, json};
 
-use super::super::outcome::Outcome;
-use super::{Args, OutputFormat};
 use crate::error::{Error, Result};
 use crate::output::print_json;
+
+/// How a row is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SparseFormat {
+    /// As a table.
+    Md,
+    /// As an array.
+    Json,
+    /// As an object with the array.
+    JsonObject,
+}
 
 /// The formats that are timed, and the rows of activations.
 const CASES: [(DType, usize); 4] = [(DType::Q4_0, 1), (DType::Q4_0, 64), (DType::BF16, 1), (DType::BF16, 64)];
@@ -15,23 +25,24 @@ const CASES: [(DType, usize); 4] = [(DType::Q4_0, 1), (DType::Q4_0, 64), (DType:
 /// The columns of the weights, as in Llama-3.2-1B.
 const COLUMNS: usize = 2048;
 
-/// Times each case with each density.
-pub(super) fn run(args: &Args, densities: &[f64]) -> Result<Outcome> {
+/// Times each case with each density, in `rounds` rounds.
+pub(super) fn run(
+    table: &Table,
+    (threads, rounds): (usize, usize),
+    densities: &[f64],
+    format: SparseFormat,
+) -> Result<()> {
     if let Some(density) = densities.iter().find(|density| !(0.0..=1.0).contains(*density)) {
         return Err(Error::call(format!(
             "--sparse has the density {density}; shares from 0 to 1 are needed"
         )));
     }
-    let table = match args.device.backend.choice()?.settings().get("isa") {
-        Some(isa) => girih_cpu::kernels::by_name(isa)?,
-        None => girih_cpu::kernels::tables()[0],
-    };
-    let (threads, mut rows) = (args.device.thread_count(), Vec::new());
+    let mut rows = Vec::new();
     for (dtype, count) in CASES {
         for &density in densities {
             let case = SparseCase { dtype, columns: COLUMNS, rows: count, density };
-            let row = SparseRow { case, rates: measure(&table, threads, case, args.repetitions as usize)? };
-            if args.format == OutputFormat::Md && !args.json {
+            let row = SparseRow { case, rates: measure(table, threads, case, rounds)? };
+            if format == SparseFormat::Md {
                 if rows.is_empty() {
                     print_line!("{}", SparseRow::heading())?;
                 }
@@ -40,15 +51,12 @@ pub(super) fn run(args: &Args, densities: &[f64]) -> Result<Outcome> {
             rows.push(row);
         }
     }
-    match (args.json, args.format) {
-        (true, _) => print_json(&json!({"rows": rows.iter().map(SparseRow::json).collect::<Vec<_>>()}))?,
-        (false, OutputFormat::Md) => {}
-        (false, OutputFormat::Json) => print_json(&rows.iter().map(SparseRow::json).collect::<Vec<_>>())?,
-        (false, OutputFormat::Csv) => {
-            return Err(Error::call("bench --sparse prints md or json; change --format"));
-        }
+    let rows: Vec<Value> = rows.iter().map(SparseRow::json).collect();
+    match format {
+        SparseFormat::Md => Ok(()),
+        SparseFormat::Json => print_json(&rows),
+        SparseFormat::JsonObject => print_json(&json!({"rows": rows})),
     }
-    Ok(Outcome::Done)
 }
 
 struct SparseRow {
