@@ -7,6 +7,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result};
 
 use crate::blobs::{BlobKey, BlobStore};
 use crate::ffi::{CompiledModel, ConstantBytes, OpenVinoCore};
+use crate::planes::PlaneFormat;
 use crate::product_type::ProductType;
 use crate::step_shape::ModelShapes;
 
@@ -101,6 +102,11 @@ impl OpenVinoDevice {
         if is_npu(&self.name) && self.wrapper != Some(Wrapper::Processor) {
             return Numerics { stores: DType::F16, activations: Vec::new(), head: Rounding::NONE };
         }
+        // Nobody has seen which formats NPUW multiplies with their scales in f32.
+        let has_blocks = graph.weights().any(|(_, value)| PlaneFormat::of(value.dtype).is_some());
+        if self.wrapper == Some(Wrapper::Processor) && has_blocks {
+            return Numerics { stores: DType::F32, activations: vec![F16_WEIGHTS], head: F16_WEIGHTS };
+        }
         products.numerics(graph)
     }
 
@@ -159,6 +165,9 @@ fn kept_properties(properties: &[(String, String)]) -> Vec<(String, String)> {
     let is_own = |(key, _): &&(String, String)| !key.starts_with("NPU");
     properties.iter().filter(is_own).cloned().collect()
 }
+
+/// NPUW multiplies the codes of matrices with f16 scales in f16, which errs as much as activations in f16 do.
+const F16_WEIGHTS: Rounding = Rounding { name: "f16", format: DType::F16, multiplied: "f32" };
 
 /// How the names of NPUs begin.
 const NPU: &str = "NPU";
