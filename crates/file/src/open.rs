@@ -164,7 +164,16 @@ fn parse(kind: ContainerKind, source: &ByteSource, limits: &FileLimits) -> Resul
     }
 }
 
+/// Beside a manifest: which tensors of an IEBIN are stored as differences to others.
+const IEBIN_OVERLAY: &str = "model.dedup.json";
+
 fn open_iebin(folder: &Path, limits: &FileLimits) -> Result<Container> {
+    let overlay = folder.join(IEBIN_OVERLAY);
+    if overlay.exists() {
+        let sentence = "the tensors of this folder are differences to others, which girih does not read; use the folder that \
+                        they were made from";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(overlay.display()));
+    }
     let open = |name: &str| {
         let path = folder.join(name);
         let source = ByteSource::open(&path).map_err(|error| error.of(path.display()))?;

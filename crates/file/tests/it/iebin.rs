@@ -318,6 +318,17 @@ fn matrices() -> Vec<(&'static str, String)> {
 }
 
 #[test]
+fn a_folder_of_differences_is_refused_by_name() {
+    let folder = folder("iebin-overlay", &manifest(&[]));
+    fs::write(folder.join("model.dedup.json"), "{}").unwrap();
+    let error = Container::open(&folder, &FileLimits::DEFAULT).expect_err("an overlay").to_string();
+    assert!(
+        error.contains("model.dedup.json: the tensors of this folder are differences to others"),
+        "{error}"
+    );
+}
+
+#[test]
 fn every_bad_manifest_is_refused_with_its_sentence() {
     let bad = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/iebin");
     let update = std::env::var_os("UPDATE").is_some();
