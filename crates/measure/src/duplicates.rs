@@ -49,12 +49,15 @@ pub struct Duplicates {
     pub pairs: Vec<(String, String)>,
 }
 
+/// The bytes of each part of a tensor.
+type PartSize = fn(&TensorInfo) -> u64;
+
 /// Finds what repeats among the tensors of a container, which is read once.
 ///
 /// # Errors
 /// When a tensor cannot be read.
 pub fn duplicates(container: &Container) -> Result<Duplicates> {
-    let kinds: [(&'static str, fn(&TensorInfo) -> u64); 4] = [
+    let kinds: [(&'static str, PartSize); 4] = [
         ("tensor", |_| u64::MAX),
         ("band of 32 rows", |info| of_rows(info)),
         ("block of 4 KiB", |_| BLOCK_BYTES),

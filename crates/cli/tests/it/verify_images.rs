@@ -251,14 +251,6 @@ fn with_weight(folder: &Path, tensor: &str, value: f64) -> Folder {
     other
 }
 
-/// The model in a folder with another first value of a tensor.
-fn with_weight(folder: &Path, tensor: &str, value: f32) -> Folder {
-    let forged = forged(&folder.join("model.safetensors"), &[(tensor.to_owned(), 0, value)]);
-    let other = Folder::of(folder, &["config.json"]);
-    other.copy(&forged.file("golden.safetensors"), "model.safetensors");
-    other
-}
-
 /// What transformers makes of a video, whose groups of frames are images here. Those of Qwen2-VL start at one position.
 #[test]
 fn videos_pass_in_both_precisions() {
