@@ -211,28 +211,10 @@ mod tests {
     /// A byte of a block of zeros: codes of zero under a scale, negative zeros, or nothing but zero bits.
     fn zero_byte(dtype: DType, at: usize) -> u8 {
         match dtype {
-            DType::Q4_0 => {
-                if at < 2 {
-                    0x2c
-                } else {
-                    0x88
-                }
-            }
-            DType::Q8_0 => {
-                if at < 2 {
-                    0x2c
-                } else {
-                    0
-                }
-            }
+            DType::Q4_0 | DType::Q8_0 if at < 2 => 0x2c,
+            DType::Q4_0 => 0x88,
             DType::BF16 | DType::F16 => 0x80 * (at % 2) as u8,
-            DType::F32 => {
-                if at % 4 == 3 {
-                    0x80
-                } else {
-                    0
-                }
-            }
+            DType::F32 if at % 4 == 3 => 0x80,
             _ => 0,
         }
     }
