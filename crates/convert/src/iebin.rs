@@ -79,7 +79,7 @@ pub(super) fn write(
                 Some(copy_packed(&mut writer, tensor, item, &mut step).map_err(of)?)
             }
             (storage, _) => {
-                let integers = Integers::of(tensor, storage);
+                let integers = IebinIntegers::of(tensor, storage);
                 Some(integers.write(&mut writer, &model.weights, &mut step).map_err(of)?)
             }
         };
@@ -144,20 +144,20 @@ fn plan<'a>(model: &ModelFiles, options: &'a ConvertOptions) -> Result<Vec<Plann
 }
 
 /// A matrix that is written as integers.
-struct Integers<'a> {
+struct IebinIntegers<'a> {
     tensor: &'a Planned,
     max: f32,
     is_by_row: bool,
 }
 
-impl Integers<'_> {
-    fn of<'a>(tensor: &'a Planned, storage: &IebinStorage) -> Integers<'a> {
+impl IebinIntegers<'_> {
+    fn of<'a>(tensor: &'a Planned, storage: &IebinStorage) -> IebinIntegers<'a> {
         let (max, is_by_row) = match storage {
             IebinStorage::Int4(scales) => (INT4_MAX, scales.is_by_row),
             IebinStorage::Int8(scales) => (INT8_MAX, scales.is_by_row),
             IebinStorage::Plain(_) => unreachable!("single values are written as rows"),
         };
-        Integers { tensor, max, is_by_row }
+        IebinIntegers { tensor, max, is_by_row }
     }
 
     /// Writes the integers; returns the bytes of the scales, in half precision.

@@ -79,7 +79,7 @@ struct RawManifest {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawEntry {
+struct RawIebinEntry {
     name: String,
     dtype: String,
     shape: Extents,
@@ -105,12 +105,12 @@ struct RawQuant {
 }
 
 /// The entries of tensors, as many as a model may have.
-struct Entries(Vec<RawEntry>);
+struct Entries(Vec<RawIebinEntry>);
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
-        struct EntriesVisitor;
-        impl<'de> Visitor<'de> for EntriesVisitor {
+        struct IebinEntriesVisitor;
+        impl<'de> Visitor<'de> for IebinEntriesVisitor {
             type Value = Entries;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of tensors")
@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for Entries {
                 Ok(Entries(entries))
             }
         }
-        deserializer.deserialize_seq(EntriesVisitor)
+        deserializer.deserialize_seq(IebinEntriesVisitor)
     }
 }
 
@@ -141,8 +141,10 @@ pub(crate) fn open(limits: &FileLimits, open: &dyn Fn(&str) -> Result<Shard>) ->
     for entry in &raw.tensors.0 {
         // The errors of other files have their names.
         folder.add(entry, bin).map_err(|fault| match fault {
-            Fault::OfEntry(error) => error.of(format!("tensor {}", quote(&entry.name))).of(path.display()),
-            Fault::OfFile(error) => error,
+            EntryFault::OfEntry(error) => {
+                error.of(format!("tensor {}", quote(&entry.name))).of(path.display())
+            }
+            EntryFault::OfFile(error) => error,
         })?;
     }
     folder.check_overlaps().and_then(|()| folder.finish()).map_err(|error| error.of(path.display()))
@@ -170,14 +172,14 @@ fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<RawManifest> {
 }
 
 /// An error, and whether its sentence already names its file.
-enum Fault {
+enum EntryFault {
     OfEntry(Error),
     OfFile(Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::OfEntry(error)
+impl From<Error> for EntryFault {
+    fn from(error: Error) -> EntryFault {
+        EntryFault::OfEntry(error)
     }
 }
 
@@ -213,7 +215,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Adds a tensor.
-    fn add(&mut self, entry: &RawEntry, bin: &str) -> Result<(), Fault> {
+    fn add(&mut self, entry: &RawIebinEntry, bin: &str) -> Result<(), EntryFault> {
         self.limits.check_name(&entry.name)?;
         if self.container.tensors.contains_key(&entry.name)
             || self.container.unreadable.contains_key(&entry.name)
@@ -239,7 +241,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Adds a tensor of single values.
-    fn add_plain(&mut self, entry: &RawEntry, dtype: DType, bin: &str) -> Result<(), Fault> {
+    fn add_plain(&mut self, entry: &RawIebinEntry, dtype: DType, bin: &str) -> Result<(), EntryFault> {
         let bytes = entry.shape.bytes(8 * dtype.block_bytes() as u64)?;
         let (shard, offset) = self.place(entry, bytes, bin)?;
         if !entry.shape.is_supported() {
@@ -252,19 +254,24 @@ impl<'a> Folder<'a> {
     }
 
     /// Adds a tensor in a format that girih does not read. Its size is known only from the manifest.
-    fn add_unreadable(&mut self, entry: &RawEntry, bin: &str) -> Result<(), Fault> {
+    fn add_unreadable(&mut self, entry: &RawIebinEntry, bin: &str) -> Result<(), EntryFault> {
         let bytes = entry.nbytes.ok_or_else(|| Error::new("has no key 'nbytes'"))?;
         let (shard, _) = self.place(entry, bytes, bin)?;
         self.keep_unreadable(entry, shard, unread_type(&entry.dtype))
     }
 
-    fn keep_unreadable(&mut self, entry: &RawEntry, shard: usize, why: String) -> Result<(), Fault> {
+    fn keep_unreadable(
+        &mut self,
+        entry: &RawIebinEntry,
+        shard: usize,
+        why: String,
+    ) -> Result<(), EntryFault> {
         self.container.unreadable.insert(entry.name.clone(), UnreadableTensor { shard, why, words: None });
         Ok(())
     }
 
     /// Adds a matrix of integers with scales, as a tensor that is made while it is read.
-    fn add_matrix(&mut self, entry: &RawEntry, bits: CodeBits, bin: &str) -> Result<(), Fault> {
+    fn add_matrix(&mut self, entry: &RawIebinEntry, bits: CodeBits, bin: &str) -> Result<(), EntryFault> {
         let missing = || Error::new(format!("is {}, but has no key 'quant'", quote(&entry.dtype)));
         let quant = entry.quant.as_ref().ok_or_else(missing)?;
         if !entry.shape.is_supported() {
@@ -291,7 +298,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The scales of a matrix: all of the file that `quant` names.
-    fn scales(&mut self, quant: &RawQuant, count: usize) -> Result<TensorInfo, Fault> {
+    fn scales(&mut self, quant: &RawQuant, count: usize) -> Result<TensorInfo, EntryFault> {
         let of = |error: Error| error.of("key 'scale_bin'");
         let kind = quant.scale_dtype.as_deref().unwrap_or("fp16");
         let dtype = match kind.to_ascii_lowercase().as_str() {
@@ -314,7 +321,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The shard and the offset of a tensor of this size, which lies within its file.
-    fn place(&mut self, entry: &RawEntry, bytes: u64, bin: &str) -> Result<(usize, u64), Fault> {
+    fn place(&mut self, entry: &RawIebinEntry, bytes: u64, bin: &str) -> Result<(usize, u64), EntryFault> {
         if let Some(stated) = entry.nbytes.filter(|stated| *stated != bytes) {
             let (shape, kind) = (&entry.shape, quote(&entry.dtype));
             return Err(
@@ -354,7 +361,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The shard of a file, which is opened when it is first named.
-    fn shard(&mut self, name: &str) -> Result<usize, Fault> {
+    fn shard(&mut self, name: &str) -> Result<usize, EntryFault> {
         if let Some(shard) = self.shards.get(name) {
             return Ok(*shard);
         }
@@ -364,10 +371,10 @@ impl<'a> Folder<'a> {
                 Error::new(format!("needs one more file than the cap of {}", self.limits.shards)).into()
             );
         }
-        let shard = (self.open)(name).map_err(Fault::OfFile)?;
+        let shard = (self.open)(name).map_err(EntryFault::OfFile)?;
         if name.ends_with(".safetensors") {
             let header = safetensors::parse(&shard.source, self.limits);
-            let header = header.map_err(|error| Fault::OfFile(error.of(shard.path.display())))?;
+            let header = header.map_err(|error| EntryFault::OfFile(error.of(shard.path.display())))?;
             self.headers.insert(index, header);
         }
         self.container.shards.push(shard);
@@ -379,10 +386,10 @@ impl<'a> Folder<'a> {
     /// instead of from the file's beginning is found.
     fn check_header(
         &self,
-        entry: &RawEntry,
+        entry: &RawIebinEntry,
         shard: usize,
         is_same: impl Fn(&TensorInfo) -> bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), EntryFault> {
         let Some(header) = self.headers.get(&shard) else { return Ok(()) };
         match header.tensors.get(&entry.name) {
             Some(found) if is_same(found) => Ok(()),

@@ -221,7 +221,7 @@ impl fmt::Display for Extents {
 }
 
 impl Extents {
-    /// Whether a tensor can have so many dimensions.
+    /// Whether a tensor can have this number of dimensions.
     pub fn is_supported(&self) -> bool {
         self.rank <= Shape::MAX_RANK
     }

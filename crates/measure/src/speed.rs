@@ -136,7 +136,7 @@ pub fn speed(
         if round > 0 {
             let is_in_window = touch.as_ref().is_some_and(|touch| touch.is_in_window());
             times.samples.push(if is_in_window { time + touched } else { time });
-            for EndedRequest { stats, latencies } in &all_stats {
+            for TimedRequest { stats, latencies } in &all_stats {
                 times.drafted += stats.drafted;
                 times.accepted += stats.accepted;
                 times.latencies.extend(latencies);
@@ -147,7 +147,7 @@ pub fn speed(
 }
 
 /// What the engine told of a request at its end.
-struct EndedRequest {
+struct TimedRequest {
     stats: Stats,
     latencies: TokenLatencies,
 }
@@ -158,7 +158,7 @@ fn together(
     engine: &mut Engine,
     case: BenchCase,
     random: &mut Random,
-) -> Result<(Duration, Vec<EndedRequest>)> {
+) -> Result<(Duration, Vec<TimedRequest>)> {
     let vocabulary = engine.runner().width();
     let mut left = BTreeMap::new();
     for index in 0..case.parallel {
@@ -196,7 +196,7 @@ fn together(
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Finished { .. } if *left > 0 => return Err(Error::new(ENDED_EARLY)),
                 EventKind::Finished { stats, latencies, .. } => {
-                    all_stats.push(EndedRequest { stats: *stats, latencies: latencies.clone() });
+                    all_stats.push(TimedRequest { stats: *stats, latencies: latencies.clone() });
                 }
                 EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
@@ -238,7 +238,7 @@ fn finish(
     tokens: Vec<u32>,
     new: u32,
     decoded: &mut dyn FnMut(&Engine, u64) -> Result<()>,
-) -> Result<EndedRequest> {
+) -> Result<TimedRequest> {
     let request =
         TokenRequest { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..TokenRequest::default() };
     engine.submit(request, Hooks::default())?;
@@ -249,7 +249,7 @@ fn finish(
         for event in engine.step() {
             match &event.kind {
                 EventKind::Finished { stats, latencies, .. } => {
-                    ended = Some(EndedRequest { stats: *stats, latencies: latencies.clone() });
+                    ended = Some(TimedRequest { stats: *stats, latencies: latencies.clone() });
                 }
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Token { .. } => tokens += u64::from(!std::mem::take(&mut is_first)),

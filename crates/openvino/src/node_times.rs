@@ -17,7 +17,7 @@ const ADDED: &str = "added";
 
 /// The times of a step's calls.
 #[derive(Debug, Default)]
-pub(crate) struct NodeTimes {
+pub(crate) struct RequestNodeTimes {
     of_nodes: BTreeMap<usize, Duration>,
     added: Duration,
 }
@@ -28,7 +28,7 @@ fn layer_number(name: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-impl NodeTimes {
+impl RequestNodeTimes {
     /// Adds the times of a call's layers. `first_layers` has the number of the first layer of each node.
     pub fn add(&mut self, first_layers: &[u32], times: &[LayerTime]) {
         for LayerTime { name, time } in times {
@@ -104,7 +104,7 @@ mod tests {
     fn a_layer_belongs_to_the_node_that_it_was_written_for() {
         let time =
             |name: &str, micros| LayerTime { name: name.to_owned(), time: Duration::from_micros(micros) };
-        let mut times = NodeTimes::default();
+        let mut times = RequestNodeTimes::default();
         let layers = [
             time("n4", 1),
             time("n7_reorder", 2),

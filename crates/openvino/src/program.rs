@@ -12,7 +12,7 @@ use crate::call::{CallInputs, LaneCall, calls, parts, single_calls};
 use crate::ffi::{InferRequest, ModelArgument, TensorData};
 use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
-use crate::node_times::NodeTimes;
+use crate::node_times::RequestNodeTimes;
 use crate::requests::{Continued, HeldRequest, RequestPool};
 use crate::slots::{RequestSlots, most_slots};
 use crate::state::OpenVinoState;
@@ -200,7 +200,7 @@ struct StepResults<'a> {
     /// The rows of the output.
     rows: &'a mut [f32],
     watched: BTreeMap<ValueId, Vec<f32>>,
-    times: NodeTimes,
+    times: RequestNodeTimes,
 }
 
 /// What a call knows of earlier steps.
@@ -215,7 +215,7 @@ impl ModelStep<'_> {
         let result = self.graph.output().expect("programs are compiled from graphs without faults");
         let value = self.graph.value(result);
         let rows = output.begin(step_count(step.sequences, value.outermost))?;
-        let mut made = StepResults { rows, watched: BTreeMap::new(), times: NodeTimes::default() };
+        let mut made = StepResults { rows, watched: BTreeMap::new(), times: RequestNodeTimes::default() };
         match self.weights.form {
             KvForm::Windows => self.windows(models, &step, &mut made)?,
             KvForm::Hidden => self.hidden(models, &step, &mut made)?,

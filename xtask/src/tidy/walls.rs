@@ -113,6 +113,7 @@ const BACKEND_USERS: &[&str] = &[
     "crates/npu-lab/",
     "crates/openvino/",
     "crates/cli/src/cmd/npu/",
+    "crates/cli/src/cmd/bench/sparse.rs",
     "crates/cli/src/cmd/doctor.rs",
     "crates/cli/src/advice.rs",
     "crates/cli/src/limits.rs",

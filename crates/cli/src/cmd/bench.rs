@@ -191,10 +191,6 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Times products of random weights without blocks of zeros.
 fn products(args: &Args, densities: &[f64]) -> Result<Outcome> {
     let choice = args.device.backend.choice()?;
-    let table = match choice.settings().get("isa") {
-        Some(isa) => girih_cpu::kernels::by_name(isa)?,
-        None => girih_cpu::kernels::tables()[0],
-    };
     let format = match (args.json, args.format) {
         (true, _) => SparseFormat::JsonObject,
         (false, OutputFormat::Md) => SparseFormat::Md,
@@ -204,7 +200,7 @@ fn products(args: &Args, densities: &[f64]) -> Result<Outcome> {
         }
     };
     let counts = (args.device.thread_count(), args.repetitions as usize);
-    sparse::run(&table, counts, densities, format)?;
+    sparse::run(choice.settings().get("isa"), counts, densities, format)?;
     Ok(Outcome::Done)
 }
 

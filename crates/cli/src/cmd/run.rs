@@ -1,15 +1,13 @@
 //! `girih run`: answers or continues a prompt, streaming to standard output.
 
-mod prompts_file;
-
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use girih::tools::{memory_json, message_json, peak_resident};
 use girih::{
-    BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, ImagePatches, MemoryPlan, Model, TextOrigin, Tool,
-    ToolChoice,
+    BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, Grammar, ImagePatches, MemoryPlan, Model, TextOrigin,
+    Tool, ToolChoice,
 };
 use girih_file::shorten;
 use serde_json::{Value, json};
@@ -111,7 +109,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let grammar = args.grammar.grammar()?;
     phases.end("open");
     if let Some(file) = &args.prompts_file {
-        return prompts_file::answer(args, file, &model, grammar.as_ref(), phases);
+        return answer_prompts(args, file, &model, grammar.as_ref(), phases);
     }
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
@@ -183,6 +181,72 @@ fn stream_of(args: &Args, is_chat: bool) -> ReplyStream {
         (_, true) => ReplyStream::events(json!({}), is_chat),
         _ => ReplyStream::text(),
     }
+}
+
+/// The prompts of a file: its lines, without those that are empty.
+///
+/// # Errors
+/// When the file cannot be read, or has only empty lines.
+fn prompts_of(file: &Path) -> Result<Vec<String>> {
+    let (place, text) = text_of_file(Some(file), "prompts")?;
+    let prompts: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if prompts.is_empty() {
+        return Err(Error::call(format!("{place}: has no prompt; write one on each line")));
+    }
+    Ok(prompts)
+}
+
+/// Answers the prompts of a file as often as `--rounds` says: a line of JSON for each, then their totals.
+///
+/// # Errors
+/// When the file has no prompts, the model cannot be loaded, or a prompt cannot be answered.
+fn answer_prompts(
+    args: &Args,
+    file: &Path,
+    model: &Model,
+    grammar: Option<&Grammar>,
+    mut phases: StartPhases,
+) -> Result<Outcome> {
+    let prompts = prompts_of(file)?;
+    phases.restart();
+    let options = loading::options_with_prompts(model, &args.device, &args.prompts, &args.typed)?;
+    let plan = args.draft.plan(model, options, &args.arch, &args.typed, args.device.show.show())?;
+    let context = plan.key().context;
+    let (memory, kv) = (plan.memory(), plan.kv());
+    let is_chat = !args.raw && model.text_processor()?.template.is_some();
+    let session = loading::session(plan, args.device.show.show())?;
+    phases.end_load(&session.wait_until_ready()?);
+    let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
+    let mut totals = ReplyTotals::default();
+    for (round, (index, prompt)) in rounds(args.rounds, &prompts) {
+        let ready = tokenized(args, model, prompt, is_chat, Vec::new())?;
+        let request = request(ready.clone(), &args.sampling, model, context).tool_choice(choice.clone());
+        let request = args.adapters.of_request(request);
+        let request = match grammar {
+            Some(grammar) => request.grammar(grammar.clone()),
+            None => request,
+        };
+        let reply = session.generate(request)?;
+        let reply = report::read(reply, &mut ReplyStream::Silent, !args.conversation.no_think, || false)?;
+        totals.add(&ready.tokens, &reply);
+        if !args.compat_ie {
+            let place = json!({"prompt": index, "round": round});
+            let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
+            print_json(&joined(&[&place, &reply_json(&ready.tokens, &reply), &parts]))?;
+        }
+    }
+    if args.compat_ie {
+        return compat_line(&totals);
+    }
+    let counts = json!({"prompts": prompts.len(), "rounds": args.rounds});
+    let totals = joined(&[&counts, &totals.json(), &end_fields(kv, &phases, &memory)]);
+    print_json(&json!({"totals": totals}))?;
+    Ok(Outcome::Done)
+}
+
+/// Every prompt of every round, with the numbers of both, which begin at 0.
+fn rounds(rounds: u32, prompts: &[String]) -> impl Iterator<Item = (u32, (usize, &String))> {
+    (0..rounds).flat_map(move |round| prompts.iter().enumerate().map(move |prompt| (round, prompt)))
 }
 
 /// Prints the line of `--compat-ie`. The peak of memory is read after all replies, so reading it costs them no time.

@@ -1,7 +1,7 @@
 //! `girih bench --sparse`: products with random matrices that leave out blocks of zeros, beside the same with all blocks.
 
 use girih::DType;
-use girih_cpu::kernels::Table;
+use girih_cpu::kernels;
 use girih_cpu::sparse_rate::{SparseCase, SparseRates, measure};
 use serde_json::{Value, json};
 
@@ -25,13 +25,17 @@ const CASES: [(DType, usize); 4] = [(DType::Q4_0, 1), (DType::Q4_0, 64), (DType:
 /// The columns of the weights, as in Llama-3.2-1B.
 const COLUMNS: usize = 2048;
 
-/// Times each case with each density, in `rounds` rounds.
+/// Times each case with each density, in `rounds` rounds, by the kernels of an instruction set, or the fastest ones.
 pub(super) fn run(
-    table: &Table,
+    isa: Option<&str>,
     (threads, rounds): (usize, usize),
     densities: &[f64],
     format: SparseFormat,
 ) -> Result<()> {
+    let table = match isa {
+        Some(isa) => kernels::by_name(isa)?,
+        None => kernels::tables()[0],
+    };
     if let Some(density) = densities.iter().find(|density| !(0.0..=1.0).contains(*density)) {
         return Err(Error::call(format!(
             "--sparse has the density {density}; shares from 0 to 1 are needed"
@@ -41,7 +45,7 @@ pub(super) fn run(
     for (dtype, count) in CASES {
         for &density in densities {
             let case = SparseCase { dtype, columns: COLUMNS, rows: count, density };
-            let row = SparseRow { case, rates: measure(table, threads, case, rounds)? };
+            let row = SparseRow { case, rates: measure(&table, threads, case, rounds)? };
             if format == SparseFormat::Md {
                 if rows.is_empty() {
                     print_line!("{}", SparseRow::heading())?;
