@@ -303,7 +303,7 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
     };
     assert_eq!(
         error(&folder),
-        "F: contains no model.safetensors, no model.safetensors.index.json and no .gguf file"
+        "F: contains no model.safetensors, no model.safetensors.index.json, no model.ie.json and no .gguf file"
     );
     for name in ["pipe.gguf", "model.safetensors"] {
         let pipe = folder.join(name);

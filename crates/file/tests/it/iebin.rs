@@ -84,7 +84,7 @@ fn tensors_lie_where_the_manifest_says() {
         r#""name":"x","dtype":"u8","shape":[4],"file":"model.ie.bin","file_data_offset":200"#,
         r#""name":"s","dtype":"i64","shape":[],"offset":0,"nbytes":8"#,
         r#""name":"f","dtype":"F8_E4M3","shape":[5],"offset":240,"nbytes":5"#,
-        r#""name":"r","dtype":"u8","shape":[1,1,1,1,1],"offset":250,"nbytes":1"#,
+        r#""name":"r","dtype":"u8","shape":[1,1,1,1,1,1],"offset":250,"nbytes":1"#,
     ]);
     let container = open("iebin-places", &both).unwrap();
     assert_eq!(container.kind(), ContainerKind::Iebin);
@@ -93,7 +93,7 @@ fn tensors_lie_where_the_manifest_says() {
     assert_eq!(values(&container, "w"), [0.0, 0.0]);
     assert_eq!(bytes(&container, "x"), [200, 201, 202, 203]);
     assert_eq!(container.tensor("s").unwrap().shape, Shape::vector(1));
-    for (name, words) in [("f", "F8_E4M3"), ("r", "has 5 dimensions")] {
+    for (name, words) in [("f", "F8_E4M3"), ("r", "has 6 dimensions")] {
         let error = container.tensor(name).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
@@ -308,7 +308,7 @@ fn matrices() -> Vec<(&'static str, String)> {
                 r#""per":"row","scale_bin":"half2.bin""#,
             )]),
         ),
-        ("int4-rank-5", shaped("[1,1,1,1,2]")),
+        ("int4-rank-6", shaped("[1,1,1,1,1,2]")),
         ("int4-no-values", shaped("[0,32]")),
         ("int4-past-end", shaped("[1024,32]")),
         ("int4-overflow", shaped("[4611686018427387904,4]")),
