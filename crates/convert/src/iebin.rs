@@ -95,7 +95,7 @@ pub(super) fn write(
 
 /// Plans every tensor of the model.
 fn plan<'a>(model: &ModelFiles, options: &'a ConvertOptions) -> Result<Vec<PlannedTensor<'a>>> {
-    let mut chooser = Chooser::new(options.recipe.as_ref(), &IEBIN_DTYPES);
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &IEBIN_DTYPES).of_any_rows();
     let mut all = Vec::new();
     let mut matrices = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {

@@ -90,11 +90,18 @@ pub(super) struct Chooser<'a> {
     used: Vec<usize>,
     /// The formats that the container supports.
     supported: &'a [DType],
+    /// Whether rows must be whole blocks of their format.
+    whole_blocks: bool,
 }
 
 impl<'a> Chooser<'a> {
     pub(super) fn new(recipe: Option<&'a Recipe>, supported: &'a [DType]) -> Chooser<'a> {
-        Chooser { recipe, used: Vec::new(), supported }
+        Chooser { recipe, used: Vec::new(), supported, whole_blocks: true }
+    }
+
+    /// The same for a container that stores rows of any length.
+    pub(super) fn of_any_rows(self) -> Chooser<'a> {
+        Chooser { whole_blocks: false, ..self }
     }
 
     /// The format of a matrix with these names, its reason and its pruning; `default` gives
@@ -120,7 +127,9 @@ impl<'a> Chooser<'a> {
                 supported.join(", ")
             ))));
         }
-        dtype.bytes(shape).map_err(of_rule)?;
+        if self.whole_blocks {
+            dtype.bytes(shape).map_err(of_rule)?;
+        }
         pruning.map_or(Ok(()), |pruning| pruning.check(shape)).map_err(of_rule)?;
         Ok((dtype, Some(format!("rule {} of the recipe", rule + 1)), pruning))
     }

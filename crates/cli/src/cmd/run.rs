@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file", "image", "frames", "jsonl"])]
     prompts_file: Option<PathBuf>,
     /// Number of times to answer the prompts of the file.
-    #[arg(long, value_name = "N", requires = "prompts_file", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "prompts_file", conflicts_with_all = ["prompt", "file"], default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Image that the message is about; repeat for several.
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]

@@ -123,6 +123,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "rounds",
             "compat-ie",
             "touch",
+            "zero-blocks",
             "touch-in-window",
             "q4-map",
             "iebin-f32",

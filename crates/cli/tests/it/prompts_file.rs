@@ -87,7 +87,8 @@ fn what_does_not_fit_prompts_of_a_file_is_refused() {
     let run = |more: &[&str]| girih(&["run", "stories260k"]).with(more);
     run(&["--prompts-file", name(&empty)]).fails(2, "has no prompt; write one on each line");
     run(&["--prompts-file", "/no/such/file"]).fails(2, "/no/such/file");
-    run(&["--rounds", "2", "Once"]).fails(2, "--prompts-file");
+    run(&["--rounds", "2", "Once"]).fails(2, "cannot be used with");
+    run(&["--rounds", "2"]).fails(2, "--prompts-file");
     for more in [&["--jsonl"][..], &["Once"], &["--image", "x.png"]] {
         run(&[&["--prompts-file", name(&one)], more].concat()).fails(2, "cannot be used with");
     }
