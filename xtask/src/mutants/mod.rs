@@ -172,6 +172,7 @@ mod tests {
             "product",
             "rows",
             "rotations",
+            "sparse_product",
         ];
         assert_eq!(of("crates/cpu/src/ops/"), ops_of("crates/cpu/src/ops", &parts));
     }
