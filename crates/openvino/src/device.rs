@@ -56,13 +56,14 @@ impl Wrapper {
         }
     }
 
-    /// The properties of models: repeated layers are compiled once (`NPUW_FOLD`), and models share weights by a bank of this
-    /// name. What layers hand on is not rounded to f16 where the device has f32 (`NPUW_F16IC`).
+    /// The properties of models. They share weights by a bank of this name. They are not cut into parts
+    /// (`NPUW_ONLINE_PIPELINE`), as NPUW 2026.4 then computes other values of some models. What layers hand on is not rounded to
+    /// f16 where the device has f32 (`NPUW_F16IC`).
     pub fn properties(self) -> Vec<(String, String)> {
         let all = [
             ("NPU_USE_NPUW", "YES"),
             ("NPUW_DEVICES", self.device()),
-            ("NPUW_FOLD", "YES"),
+            ("NPUW_ONLINE_PIPELINE", "NONE"),
             ("NPUW_WEIGHTS_BANK", "girih"),
         ];
         let exact = (self == Wrapper::Processor).then_some(("NPUW_F16IC", "NO"));

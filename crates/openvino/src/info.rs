@@ -378,7 +378,7 @@ mod tests {
         let f32 = ["INFERENCE_PRECISION_HINT=f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0", "NUM_STREAMS=1"];
         assert_eq!(properties_of("CPU", &[]), f32);
         let npu = ["INFERENCE_PRECISION_HINT=f16", "NPU_USE_NPUW=YES", "NPUW_DEVICES=NPU"];
-        let shared = ["NPUW_FOLD=YES", "NPUW_WEIGHTS_BANK=girih"];
+        let shared = ["NPUW_ONLINE_PIPELINE=NONE", "NPUW_WEIGHTS_BANK=girih"];
         assert_eq!(properties_of("NPU", &[]), [&npu[..], &shared].concat());
         assert_eq!(properties_of("NPU", &[(WRAPPER, OFF)]), npu[..1]);
         let wrapped = ["INFERENCE_PRECISION_HINT=f32", "NPU_USE_NPUW=YES", "NPUW_DEVICES=CPU"];
