@@ -73,6 +73,9 @@ impl Backend for OpenVinoBackend {
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let mut refusals = refuse::objections(graph, self.device.shapes.are_fixed());
+        if self.device.has_npuw() {
+            refusals.extend(refuse::npuw_objections(graph));
+        }
         if self.kv == Some(KvForm::Hidden) {
             refusals.extend(hidden_objection(graph));
         }

@@ -98,6 +98,11 @@ impl OpenVinoDevice {
         Ok(Arc::new(OpenVinoDevice { core, name, product, shapes, wrapper, properties, blobs }))
     }
 
+    /// Whether NPUW, OpenVINO's wrapper of NPUs, runs the models.
+    pub fn has_npuw(&self) -> bool {
+        self.wrapper.is_some()
+    }
+
     /// How a program of a graph rounds: an NPU computes in f16.
     pub fn numerics(&self, products: ProductType, graph: &Graph) -> Numerics {
         if is_npu(&self.name) && self.wrapper != Some(Wrapper::Processor) {

@@ -8,6 +8,27 @@ use girih_tensor::DType;
 
 use crate::weights::weight_objection;
 
+/// The formats of weights that were compared through NPUW. Of others, MXFP4 was seen to get other values.
+const THROUGH_NPUW: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q4_0];
+
+/// The nodes that read weights in formats that NPUW may compute otherwise.
+pub(crate) fn npuw_objections(graph: &Graph) -> Vec<Refusal> {
+    let is_untried = |id: &&ValueId| {
+        let value = graph.value(**id);
+        value.role == Role::Weight && !THROUGH_NPUW.contains(&value.dtype)
+    };
+    let refusal = |node: &Node| {
+        let weight = graph.value(*node.inputs.iter().find(is_untried)?);
+        let (name, dtype) = (&weight.name, weight.dtype);
+        let reason = format!(
+            "its operand '{name}' is {dtype}, which was not compared through NPUW: use q4_0 or floats, or \
+             --openvino-npuw off"
+        );
+        Some(Refusal { node: graph.value(node.output).name.clone(), reason })
+    };
+    graph.nodes.iter().filter_map(refusal).collect()
+}
+
 /// The nodes that the backend refuses, and why.
 pub(crate) fn objections(graph: &Graph, is_fixed: bool) -> Vec<Refusal> {
     let mut written = HashSet::new();

@@ -48,10 +48,11 @@ import sys, girih
 model = girih.Model.open("stories260k", backend="interpreter")
 print("ready", flush=True)
 try:
-    if sys.argv[1] == "generate":
-        model.generate("Once upon a time", max_tokens=500)
-    else:
-        for event in model.stream("Once upon a time", max_tokens=500): pass
+    while True:
+        if sys.argv[1] == "generate":
+            model.generate("Once upon a time", max_tokens=500)
+        else:
+            for event in model.stream("Once upon a time", max_tokens=500): pass
 except KeyboardInterrupt:
     print(model.generate("Once", max_tokens=1).stop.kind)
 """
