@@ -1,7 +1,7 @@
 //! The engine of the calls `ie_engine_…`: one model, replies that are greedy, and the figures of the last one.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use girih::tools::{peak_resident, quote};
 use girih::{Event, Model, Request, RunOptions, Sampling};
@@ -78,23 +78,25 @@ impl GreedyEngine {
         let begun = Instant::now();
         let request =
             Request::new(prompt).sampling(Sampling::greedy()).max_tokens(max).cut_to_context().without_text();
-        let (mut count, mut times, mut figures) = (0, Vec::new(), Figures::default());
+        let (mut count, mut figures) = (0, Figures::default());
         for event in self.model.generate(request)? {
             match event? {
                 Event::Token { id, .. } => {
                     tokens[count] = id;
                     count += 1;
-                    times.push(Instant::now());
                 }
-                Event::Finished { stats, .. } => {
+                Event::Finished { stats, latencies, .. } => {
                     figures.hits = stats.cached.into();
                     figures.misses = stats.prefill.tokens.into();
+                    if let Some(summary) = latencies.summary() {
+                        [figures.p50_ms, figures.p95_ms] =
+                            [summary.p50, summary.p95].map(|time| time.as_secs_f64() * 1e3);
+                    }
                 }
                 _ => {}
             }
         }
         figures.tokens_per_second = count as f64 / begun.elapsed().as_secs_f64().max(1e-9);
-        [figures.p50_ms, figures.p95_ms] = percentiles(&times);
         *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
         Ok(count)
     }
@@ -137,16 +139,6 @@ fn known(name: &str, value: Option<&str>, words: &[&str]) -> Result<()> {
     }
 }
 
-/// The 50th and 95th percentile (nearest rank) of the times between instants, in milliseconds; 0 if there are none.
-fn percentiles(times: &[Instant]) -> [f64; 2] {
-    let mut gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    gaps.sort_unstable();
-    [50, 95].map(|percent| {
-        let rank = (gaps.len() * percent).div_ceil(100);
-        gaps.get(rank.saturating_sub(1)).map_or(0.0, |gap| gap.as_secs_f64() * 1e3)
-    })
-}
-
 /// Adds an engine to the table and returns its handle.
 ///
 /// # Errors
@@ -158,18 +150,6 @@ pub fn open(settings: EngineSettings<'_>) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_of_nearest_rank() {
-        let begin = Instant::now();
-        let at = |ms: u64| begin + Duration::from_millis(ms);
-        assert_eq!(percentiles(&[]), [0.0; 2]);
-        assert_eq!(percentiles(&[begin]), [0.0; 2]);
-        // Gaps of 1, 2, …, 20 ms.
-        let times: Vec<Instant> = (0..=20).map(|n| at(n * (n + 1) / 2)).collect();
-        let [p50, p95] = percentiles(&times);
-        assert!((p50 - 10.0).abs() < 1e-9 && (p95 - 19.0).abs() < 1e-9, "{p50} {p95}");
-    }
 
     #[test]
     fn settings_are_girihs_own_or_refused() {

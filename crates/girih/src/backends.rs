@@ -16,7 +16,7 @@ static BACKENDS: &[&BackendInfo] = &[
     &girih_openvino::INFO,
 ];
 
-/// The backends that this build does not have, each of which is a feature of the same name.
+/// The backends that this build does not have; a feature of the same name brings each.
 const ABSENT: &[&str] = &[
     #[cfg(not(feature = "cpu"))]
     "cpu",

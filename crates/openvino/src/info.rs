@@ -267,7 +267,7 @@ fn products(settings: &BackendSettings, device: &str) -> Result<ProductType> {
     Ok(known.unwrap_or(ProductType::F32))
 }
 
-/// The properties of models, of which those of the user come last.
+/// The properties of models; those of the user come last.
 fn properties(
     settings: &BackendSettings,
     device: &str,

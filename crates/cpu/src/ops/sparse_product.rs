@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Rows of a format of which units of zeros are as likely as others.
+    /// Random rows in a format; half of their units are zeros.
     fn rows(dtype: DType, columns: usize, unit: usize, random: &mut Random) -> Vec<u8> {
         let (tall, wide) = dtype.tile();
         let each = columns / wide * dtype.block_bytes();

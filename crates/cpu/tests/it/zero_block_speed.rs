@@ -37,7 +37,7 @@ fn llama() -> Graph {
     layers.builder.finish(logits)
 }
 
-/// Random weights, of which each band of 32 rows keeps a share of its blocks.
+/// Random weights; each band of 32 rows keeps a share of its blocks.
 struct Pruned {
     graph: Graph,
     /// Some blocks of Q4_0 and of Q6_K.

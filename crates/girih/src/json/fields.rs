@@ -1,4 +1,4 @@
-//! The fields of a JSON object, each of which must be used.
+//! The fields of a JSON object; a field that nothing uses is an error.
 
 use girih_graph::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};

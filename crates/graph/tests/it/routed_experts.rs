@@ -7,7 +7,7 @@ use girih_graph::routed_experts::{ExpertsGraph, has_no_weights, is_routed, witho
 use girih_graph::testing::{Case, compare_experts, draw_block};
 use girih_graph::{Role, faults};
 
-/// Layers of which some have routed experts.
+/// Layers with routed experts, and layers without.
 fn mixtures() -> impl Iterator<Item = (u64, Case)> {
     let cases = (0..60).map(|seed| (seed, draw_block(seed)));
     cases.filter(|(_, case)| case.graph.nodes.iter().any(|node| is_routed(&case.graph, node)))
