@@ -44,9 +44,15 @@ done
 
 # OpenVINO's wheel for the tests of girih-openvino, unless GIRIH_OPENVINO_LIB names a library; without one they say that they
 # are skipped.
+openvino_wheel() {
+    if [ -z "${GIRIH_OPENVINO_LIB:-}" ]; then
+        python3 -m pip install --quiet --no-deps --upgrade --target "$target/openvino" openvino==2026.4.1
+    fi
+}
+
+# Names the wheel's library to the tests.
 openvino_library() {
     if [ -z "${GIRIH_OPENVINO_LIB:-}" ]; then
-        step "install OpenVINO" python3 -m pip install --quiet --no-deps --upgrade --target "$target/openvino" openvino==2026.4.1
         GIRIH_OPENVINO_LIB="$(realpath "$target/openvino/openvino/libs")" # tests start in other folders
         export GIRIH_OPENVINO_LIB
     fi

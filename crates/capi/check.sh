@@ -28,16 +28,15 @@ skipped() {
     echo "skipped: $*" >&2
 }
 
-# The shared library, the static one, the header and the description for pkg-config, as cargo-c would install them. With the
-# program, so that packages have the features with which it was built.
+# The shared library, the static one, the header and the description for pkg-config, as cargo-c would install them. All default
+# members are built, so that packages have the features that they have in `cargo run` and `cargo test`.
 build() {
     local flags=() built="$target/$profile"
     case "$profile" in
     release) flags=(--release) ;;
     dev) built="$target/debug" ;;
     esac
-    cargo build -q --locked "${flags[@]}" -p girih-cli -p girih-capi --lib
-    cargo test -q --locked "${flags[@]}" -p girih-cli -p girih-capi --lib
+    cargo build -q --locked "${flags[@]}" --lib
     rm -rf "$out"
     mkdir -p "$out"
     cp "$built/libgirih_capi.so" "$out/libgirih.so.$version"
