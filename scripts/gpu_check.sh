@@ -44,12 +44,12 @@ done
 # part NAME OPTION…: a part of a fixture on the GPU, the rest on the CPU.
 part() {
     folder=tests/fixtures/$1
-    name=$*
+    part=$*
     shift
     if timeout 60 "$girih" verify "$folder" --golden "$folder/golden.safetensors" --backend "$backend" "$@" >"$log" 2>&1; then
-        echo "ok      $name"
+        echo "ok      $part"
     else
-        echo "FAILED  $name"
+        echo "FAILED  $part"
         tail -3 "$log"
         failed=1
     fi
