@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0" >&2; exit 2; }
 
 root="$PWD"
+target="${CARGO_TARGET_DIR:-$root/target}"
 out="$root/target/dist"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)"
 commit="$(git rev-parse HEAD)"
@@ -26,8 +27,9 @@ umask 022
 cargo_home="${CARGO_HOME:-$HOME/.cargo}"
 rust_source="$(rustc --print sysroot)"
 # Paths of this machine do not reach the program.
-RUSTFLAGS="--remap-path-prefix=$root=girih --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$rust_source=rust"
-CFLAGS="-ffile-prefix-map=$root=girih -ffile-prefix-map=$cargo_home=cargo"
+RUSTFLAGS="--remap-path-prefix=$root=girih --remap-path-prefix=$target=girih/target"
+RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$rust_source=rust"
+CFLAGS="-ffile-prefix-map=$root=girih -ffile-prefix-map=$target=girih/target -ffile-prefix-map=$cargo_home=cargo"
 export RUSTFLAGS CFLAGS
 
 # triple NAME: the target as cargo-zigbuild writes it, with the oldest glibc.
@@ -52,7 +54,7 @@ program() {
     triple="$(triple "$1")"
     [[ $1 != *-musl ]] || features=(--no-default-features)
     cargo zigbuild --release --locked -p girih-cli "${features[@]}" --target "$triple" >&2
-    echo "$root/target/${triple%.2.28}/release/girih"
+    echo "$target/${triple%.2.28}/release/girih"
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
