@@ -83,15 +83,15 @@ deb() {
     gzip -n9 "$tree/usr/share/doc/girih/CHANGELOG.md"
     mv "$tree/usr/share/doc/girih/CHANGELOG.md.gz" "$tree/usr/share/doc/girih/changelog.gz"
     mv "$tree/usr/share/doc/girih/LICENSE" "$tree/usr/share/doc/girih/copyright"
-    mkdir -p "$tree/usr/share/zsh/vendor-completions" "$tree/lib/systemd/system" "$tree/etc/girih" "$tree/DEBIAN"
+    mkdir -p "$tree/usr/share/zsh/vendor-completions" "$tree/usr/lib/systemd/system" "$tree/etc/girih" "$tree/DEBIAN"
     mv "$tree"/usr/share/zsh/site-functions/_girih "$tree/usr/share/zsh/vendor-completions/"
     rmdir "$tree/usr/share/zsh/site-functions"
-    install -m 644 packaging/girih.service "$tree/lib/systemd/system/"
+    install -m 644 packaging/girih.service "$tree/usr/lib/systemd/system/"
     install -m 640 packaging/serve.env "$tree/etc/girih/"
     echo /etc/girih/serve.env >"$tree/DEBIAN/conffiles"
     sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$1/; s/@SIZE@/$(du -sk "$tree/usr" | cut -f1)/" \
         packaging/control >"$tree/DEBIAN/control"
-    files="$(cd "$tree" && find usr lib etc -type f | sort)"
+    files="$(cd "$tree" && find usr etc -type f | sort)"
     (cd "$tree" && xargs md5sum <<<"$files" >DEBIAN/md5sums)
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/girih_${version}_$1.deb" >/dev/null
 }
