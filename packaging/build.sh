@@ -76,13 +76,24 @@ stage() {
     cp -r "$out/share" "$1/share"
 }
 
+# The changes in Debian's form, which name the file with all.
+debian_changelog() {
+    printf 'girih (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.gz in this folder.\n\n' "$version"
+    printf ' -- The girih developers <girih@localhost>  %s\n' "$(date -uRd "@$SOURCE_DATE_EPOCH")"
+}
+
 # deb ARCHITECTURE PROGRAM
 deb() {
     local tree="$work/deb-$1" files
+    local documents="$tree/usr/share/doc/girih"
     stage "$tree/usr" "$2"
-    gzip -n9 "$tree/usr/share/doc/girih/CHANGELOG.md"
-    mv "$tree/usr/share/doc/girih/CHANGELOG.md.gz" "$tree/usr/share/doc/girih/changelog.gz"
-    mv "$tree/usr/share/doc/girih/LICENSE" "$tree/usr/share/doc/girih/copyright"
+    gzip -n9 "$documents/CHANGELOG.md"
+    debian_changelog | gzip -n9 >"$documents/changelog.gz"
+    cp packaging/copyright "$documents/"
+    rm "$documents/LICENSE"
+    # The settings may hold a key.
+    mkdir -p "$tree/usr/share/lintian/overrides"
+    echo 'girih: non-standard-file-perm 0640 != 0644 [etc/girih/serve.env]' >"$tree/usr/share/lintian/overrides/girih"
     mkdir -p "$tree/usr/share/zsh/vendor-completions" "$tree/usr/lib/systemd/system" "$tree/etc/girih" "$tree/DEBIAN"
     mv "$tree"/usr/share/zsh/site-functions/_girih "$tree/usr/share/zsh/vendor-completions/"
     rmdir "$tree/usr/share/zsh/site-functions"

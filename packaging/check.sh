@@ -89,13 +89,21 @@ for file in "$dist"/*_amd64.deb "$dist"/*_arm64.deb; do
         story "$tree/usr/bin/girih" >"$work/deb.story"
         cmp "$work/deb.story" "$work/gnu.story"
     fi
+    if command -v lintian >/dev/null; then
+        # The project has no address yet.
+        lintian "$file" 2>&1 | grep '^[EW]:' | grep -v ' bogus-mail-host' >"$work/said" || true
+        [ ! -s "$work/said" ] || { cat "$work/said"; fail "$(basename "$file"): lintian"; }
+    else
+        skipped "$(basename "$file"): lintian is not installed"
+    fi
     ok "$(basename "$file"): $(dpkg-deb -f "$file" Package Version Architecture Depends | tr '\n' ' ')"
 done
 for file in "$dist"/*.rpm; do
     [ -e "$file" ] || continue
     command -v rpm >/dev/null || { skipped "$(basename "$file"): rpm is not installed"; continue; }
     rpm -K --nosignature "$file" >/dev/null
-    rpm -qlp "$file" | grep -qx /usr/bin/girih
+    rpm -qlp "$file" >"$work/said"
+    grep -qx /usr/bin/girih "$work/said"
     ok "$(basename "$file"): $(rpm -qp --requires "$file" 2>/dev/null | grep -v rpmlib | tr '\n' ' ')"
 done
 
@@ -110,21 +118,22 @@ else
     mmdebstrap --quiet --variant=minbase --mode=root bookworm "$debian"
     cp -r "$dist" "$debian/dist"
     cp packaging/installed.sh "$debian/"
+    cp -r tests/fixtures/llama32_tied "$debian/model"
     # The programs of the package see no process and no mount of this machine.
     # shellcheck disable=SC2016 # the inner shell has the folder and the command as its arguments
     inside() { unshare -mpf sh -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' sh "$debian" "$@"; }
-    inside sh /installed.sh archive >"$work/clean.story"
+    inside sh /installed.sh archive >"$work/clean.story" 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the archive"; }
     cmp "$work/clean.story" "$work/gnu.story"
     ok "clean Debian: install.sh installs, the program runs, and nothing stays"
-    inside sh /installed.sh deb >"$work/clean.story"
+    inside sh /installed.sh deb >"$work/clean.story" 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .deb"; }
     cmp "$work/clean.story" "$work/gnu.story"
     ok "clean Debian: the .deb is installed, runs, serves and is removed"
     if command -v rpm >/dev/null && compgen -G "$dist/*.x86_64.rpm" >/dev/null; then
         # Its requirements are those of another distribution's packages.
-        rpm --root "$debian" --nodeps -i "$dist"/*.x86_64.rpm
+        rpm --root "$debian" --nodeps -i "$dist"/*.x86_64.rpm 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .rpm"; }
         inside /usr/bin/girih run -q -n 40 --temp 0 >"$work/clean.story"
         cmp "$work/clean.story" "$work/gnu.story"
-        rpm --root "$debian" -e girih
+        rpm --root "$debian" -e girih 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .rpm stays"; }
         [ ! -e "$debian/usr/bin/girih" ] || fail "rpm -e leaves the program"
         ok "clean Debian: rpm installs the .rpm without its requirements, the program runs, and is removed"
     fi

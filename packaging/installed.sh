@@ -1,5 +1,6 @@
 #!/bin/sh
 # Runs inside a clean Debian, for packaging/check.sh: installs /dist, prints the story of the program, and removes all again.
+# /model is a model to serve.
 #
 #   sh installed.sh archive     # the archive for one user, by install.sh
 #   sh installed.sh deb         # the package, and the command of its unit, as systemd would start it
@@ -31,12 +32,13 @@ deb() {
 serve() {
     port=28173
     mkdir -p /var/lib/girih/models
+    cp -r /model /var/lib/girih/models/
     command="$(sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/girih.service)"
     # shellcheck disable=SC2086 # the words of a command
     HOME=/var/lib/girih GIRIH_PORT=$port $command &
     server=$!
     tries=0
-    until GIRIH_PORT=$port girih health; do
+    until girih health --url "http://127.0.0.1:$port" 2>/dev/null; do
         tries=$((tries + 1))
         [ $tries -lt 50 ] || { echo "the server does not answer" >&2; exit 1; }
         sleep 0.2
