@@ -100,6 +100,7 @@ deb() {
     install -m 644 packaging/girih.service "$tree/usr/lib/systemd/system/"
     install -m 640 packaging/serve.env "$tree/etc/girih/"
     echo /etc/girih/serve.env >"$tree/DEBIAN/conffiles"
+    install -m 755 packaging/prerm "$tree/DEBIAN/"
     sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$1/; s/@SIZE@/$(du -sk "$tree/usr" | cut -f1)/" \
         packaging/control >"$tree/DEBIAN/control"
     files="$(cd "$tree" && find usr etc -type f | sort)"
