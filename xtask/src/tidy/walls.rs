@@ -39,6 +39,7 @@ const TARGETS: &[&str] = &[
     "crates/cpu/src/os.rs",
     "crates/file/src/staged.rs",
     "crates/girih/src/priority.rs",
+    "crates/gpu/src/lib.rs",
     "crates/words/src/confinement/mod.rs",
     "crates/words/src/template/layers.rs",
     "crates/words/src/template/mod.rs",
