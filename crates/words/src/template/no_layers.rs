@@ -5,7 +5,7 @@ pub(crate) type Reason = String;
 
 /// Says that a layer does not exist.
 pub(crate) fn without() -> Result<(), Reason> {
-    Err(format!("{} does not have it", std::env::consts::OS))
+    Err("this system does not have it".to_owned())
 }
 
 /// Returns an error: files cannot be forbidden.
