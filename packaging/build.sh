@@ -5,8 +5,8 @@
 #
 # The programs of `gnu` have every backend and run with glibc 2.28 or later; those of `musl` are static and have the CPU and the
 # array. `gnu` targets give an archive, a `.deb` and an `.rpm`; `musl` targets give an archive and a container image. At the
-# end stand the bill of materials, checksums and a statement of provenance, which is not signed. The same commit gives the same
-# bytes in any folder.
+# end stand the bill of materials, checksums and a statement of provenance, which is not signed. `check.sh --again` builds
+# again in another folder and compares the bytes.
 #
 # It needs cargo-zigbuild and zig (`pip install cargo-zigbuild ziglang`), the targets of rustup, Python 3, dpkg-deb, and for
 # `.rpm` rpmbuild (Debian's package `rpm`). The first target must run on this machine: its program writes the manual pages
