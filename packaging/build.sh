@@ -5,8 +5,8 @@
 #
 # The programs of `gnu` have every backend and run with glibc 2.28 or later; those of `musl` are static and have the CPU and the
 # array. `gnu` targets give an archive, a `.deb` and an `.rpm`; `musl` targets give an archive and a container image. At the
-# end stand the bill of materials, checksums and a statement of provenance, which is not signed. The same commit gives the same
-# bytes in any folder.
+# end stand the bill of materials, checksums and a statement of provenance, which is not signed. `check.sh --again` builds
+# again in another folder and compares the bytes.
 #
 # It needs cargo-zigbuild and zig (`pip install cargo-zigbuild ziglang`), the targets of rustup, Python 3, dpkg-deb, and for
 # `.rpm` rpmbuild (Debian's package `rpm`). The first target must run on this machine: its program writes the manual pages
@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0" >&2; exit 2; }
 
 root="$PWD"
+target="${CARGO_TARGET_DIR:-$root/target}"
 out="$root/target/dist"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)"
 commit="$(git rev-parse HEAD)"
@@ -26,8 +27,9 @@ umask 022
 cargo_home="${CARGO_HOME:-$HOME/.cargo}"
 rust_source="$(rustc --print sysroot)"
 # Paths of this machine do not reach the program.
-RUSTFLAGS="--remap-path-prefix=$root=girih --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$rust_source=rust"
-CFLAGS="-ffile-prefix-map=$root=girih -ffile-prefix-map=$cargo_home=cargo"
+RUSTFLAGS="--remap-path-prefix=$root=girih --remap-path-prefix=$target=girih/target"
+RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$rust_source=rust"
+CFLAGS="-ffile-prefix-map=$root=girih -ffile-prefix-map=$target=girih/target -ffile-prefix-map=$cargo_home=cargo"
 export RUSTFLAGS CFLAGS
 
 # triple NAME: the target as cargo-zigbuild writes it, with the oldest glibc.
@@ -52,7 +54,7 @@ program() {
     triple="$(triple "$1")"
     [[ $1 != *-musl ]] || features=(--no-default-features)
     cargo zigbuild --release --locked -p girih-cli "${features[@]}" --target "$triple" >&2
-    echo "$root/target/${triple%.2.28}/release/girih"
+    echo "$target/${triple%.2.28}/release/girih"
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
@@ -74,22 +76,34 @@ stage() {
     cp -r "$out/share" "$1/share"
 }
 
+# The changes in Debian's form, which name the file with all.
+debian_changelog() {
+    printf 'girih (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.gz in this folder.\n\n' "$version"
+    printf ' -- The girih developers <girih@localhost>  %s\n' "$(date -uRd "@$SOURCE_DATE_EPOCH")"
+}
+
 # deb ARCHITECTURE PROGRAM
 deb() {
     local tree="$work/deb-$1" files
+    local documents="$tree/usr/share/doc/girih"
     stage "$tree/usr" "$2"
-    gzip -n9 "$tree/usr/share/doc/girih/CHANGELOG.md"
-    mv "$tree/usr/share/doc/girih/CHANGELOG.md.gz" "$tree/usr/share/doc/girih/changelog.gz"
-    mv "$tree/usr/share/doc/girih/LICENSE" "$tree/usr/share/doc/girih/copyright"
-    mkdir -p "$tree/usr/share/zsh/vendor-completions" "$tree/lib/systemd/system" "$tree/etc/girih" "$tree/DEBIAN"
+    gzip -n9 "$documents/CHANGELOG.md"
+    debian_changelog | gzip -n9 >"$documents/changelog.gz"
+    cp packaging/copyright "$documents/"
+    rm "$documents/LICENSE"
+    # The settings may hold a key.
+    mkdir -p "$tree/usr/share/lintian/overrides"
+    echo 'girih: non-standard-file-perm 0640 != 0644 [etc/girih/serve.env]' >"$tree/usr/share/lintian/overrides/girih"
+    mkdir -p "$tree/usr/share/zsh/vendor-completions" "$tree/usr/lib/systemd/system" "$tree/etc/girih" "$tree/DEBIAN"
     mv "$tree"/usr/share/zsh/site-functions/_girih "$tree/usr/share/zsh/vendor-completions/"
     rmdir "$tree/usr/share/zsh/site-functions"
-    install -m 644 packaging/girih.service "$tree/lib/systemd/system/"
+    install -m 644 packaging/girih.service "$tree/usr/lib/systemd/system/"
     install -m 640 packaging/serve.env "$tree/etc/girih/"
     echo /etc/girih/serve.env >"$tree/DEBIAN/conffiles"
+    install -m 755 packaging/prerm "$tree/DEBIAN/"
     sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$1/; s/@SIZE@/$(du -sk "$tree/usr" | cut -f1)/" \
         packaging/control >"$tree/DEBIAN/control"
-    files="$(cd "$tree" && find usr lib etc -type f | sort)"
+    files="$(cd "$tree" && find usr etc -type f | sort)"
     (cd "$tree" && xargs md5sum <<<"$files" >DEBIAN/md5sums)
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/girih_${version}_$1.deb" >/dev/null
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Checks the packages that packaging/build.sh has written to target/dist, as far as this machine can run them. It ends with a line
 # for each check; a check whose program is absent says that it was skipped.
+#
+#   packaging/check.sh            # all but the following
+#   packaging/check.sh --again    # builds the commit's static program again in another folder, too, and compares the bytes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dist="$PWD/target/dist"
@@ -13,6 +16,10 @@ skipped() { echo "skipped  $*"; }
 fail() { echo "FAILED   $*"; exit 1; }
 # The story that every program tells, to the byte.
 story() { "$@" run -q -n 40 --temp 0; }
+# newest_glibc PROGRAM: the newest version of glibc whose symbols it asks for.
+newest_glibc() { readelf -VW "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1; }
+# What a program says of a GPU where there is none.
+without_gpu() { VK_DRIVER_FILES=/dev/null "$1" run -q -n 1 --backend gpu 2>&1 && fail "$1 has found a GPU without a driver"; }
 
 sh -n packaging/install.sh
 bash -n packaging/aur/PKGBUILD
@@ -40,6 +47,7 @@ for _ in $(seq 50); do
     [ -z "$port" ] || break
     sleep 0.1
 done
+real_home="$HOME"
 export HOME="$work/home"
 mkdir "$HOME"
 for flavor in gnu musl; do
@@ -48,6 +56,13 @@ for flavor in gnu musl; do
     [ $flavor = gnu ] || options+=(--static)
     sh packaging/install.sh "${options[@]}" >"$work/said"
     story "$work/prefix/bin/girih" >"$work/$flavor.story"
+    cp "$work/$flavor.story" "$work/first.story"
+    if [ $flavor = gnu ]; then
+        newest="$(newest_glibc "$work/prefix/bin/girih")"
+        [ "$(printf '%s\n' "$newest" GLIBC_2.28 | sort -V | tail -n 1)" = GLIBC_2.28 ] || fail "the program needs $newest"
+        ok "gnu: no symbol is newer than $newest; libraries: $(readelf -dW "$work/prefix/bin/girih" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')"
+    fi
+    ok "$flavor, --backend gpu: $(without_gpu "$work/prefix/bin/girih")"
     sh packaging/install.sh --uninstall --prefix "$work/prefix" >>"$work/said"
     [ -z "$(find "$work/prefix" -type f)" ] || fail "install.sh --uninstall leaves files"
     ok "install.sh, $flavor: installed from a server, run, removed"
@@ -69,10 +84,17 @@ for file in "$dist"/*_amd64.deb "$dist"/*_arm64.deb; do
     [ -e "$file" ] || continue
     tree="$work/deb-$(basename "$file")"
     dpkg-deb -x "$file" "$tree"
-    test -x "$tree/usr/bin/girih" -a -f "$tree/lib/systemd/system/girih.service" -a -f "$tree/usr/share/man/man1/girih-run.1.gz"
+    test -x "$tree/usr/bin/girih" -a -f "$tree/usr/lib/systemd/system/girih.service" -a -f "$tree/usr/share/man/man1/girih-run.1.gz"
     if [[ $file = *_amd64.deb && $machine = x86_64 ]]; then
         story "$tree/usr/bin/girih" >"$work/deb.story"
         cmp "$work/deb.story" "$work/gnu.story"
+    fi
+    if command -v lintian >/dev/null; then
+        # The project has no address yet.
+        lintian "$file" 2>&1 | grep '^[EW]:' | grep -v ' bogus-mail-host' >"$work/said" || true
+        [ ! -s "$work/said" ] || { cat "$work/said"; fail "$(basename "$file"): lintian"; }
+    else
+        skipped "$(basename "$file"): lintian is not installed"
     fi
     ok "$(basename "$file"): $(dpkg-deb -f "$file" Package Version Architecture Depends | tr '\n' ' ')"
 done
@@ -80,9 +102,42 @@ for file in "$dist"/*.rpm; do
     [ -e "$file" ] || continue
     command -v rpm >/dev/null || { skipped "$(basename "$file"): rpm is not installed"; continue; }
     rpm -K --nosignature "$file" >/dev/null
-    rpm -qlp "$file" | grep -qx /usr/bin/girih
+    rpm -qlp "$file" >"$work/said"
+    grep -qx /usr/bin/girih "$work/said"
     ok "$(basename "$file"): $(rpm -qp --requires "$file" 2>/dev/null | grep -v rpmlib | tr '\n' ' ')"
 done
+
+# A clean Debian in a folder: install.sh, the .deb and the .rpm are installed, run and removed, and the command of the unit serves.
+deb="$(compgen -G "$dist/girih_*_amd64.deb" || true)"
+if [ -z "$deb" ] || [ "$machine" != x86_64 ]; then
+    skipped "clean Debian: there is no .deb for this machine"
+elif ! command -v mmdebstrap >/dev/null || [ "$(id -u)" != 0 ]; then
+    skipped "clean Debian: mmdebstrap is not installed, or this is not root"
+else
+    debian="$work/debian"
+    mmdebstrap --quiet --variant=minbase --mode=root bookworm "$debian"
+    cp -r "$dist" "$debian/dist"
+    cp packaging/installed.sh "$debian/"
+    cp -r tests/fixtures/llama32_tied "$debian/model"
+    # The programs of the package see no process and no mount of this machine.
+    # shellcheck disable=SC2016 # the inner shell has the folder and the command as its arguments
+    inside() { unshare -mpf sh -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' sh "$debian" "$@"; }
+    inside sh /installed.sh archive >"$work/clean.story" 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the archive"; }
+    cmp "$work/clean.story" "$work/gnu.story"
+    ok "clean Debian: install.sh installs, the program runs, and nothing stays"
+    inside sh /installed.sh deb >"$work/clean.story" 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .deb"; }
+    cmp "$work/clean.story" "$work/gnu.story"
+    ok "clean Debian: the .deb is installed, runs, serves and is removed"
+    if command -v rpm >/dev/null && compgen -G "$dist/*.x86_64.rpm" >/dev/null; then
+        # Its requirements are those of another distribution's packages.
+        rpm --root "$debian" --nodeps -i "$dist"/*.x86_64.rpm 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .rpm"; }
+        inside /usr/bin/girih run -q -n 40 --temp 0 >"$work/clean.story"
+        cmp "$work/clean.story" "$work/gnu.story"
+        rpm --root "$debian" -e girih 2>"$work/said" || { cat "$work/said"; fail "clean Debian: the .rpm stays"; }
+        [ ! -e "$debian/usr/bin/girih" ] || fail "rpm -e leaves the program"
+        ok "clean Debian: rpm installs the .rpm without its requirements, the program runs, and is removed"
+    fi
+fi
 
 # The image: unpacked by its digests, and run in a root folder of its own, as a container would.
 for file in "$dist"/*.oci.tar; do
@@ -118,17 +173,26 @@ END
     rm -rf "$work/image"
 done
 
-# Programs for the other machine, under qemu-user.
+# Programs for the other machine, under qemu-user: the same story, and right values in two architectures.
 for file in "$dist"/girih-*-aarch64-linux-*.tar.gz; do
     if ! [ -e "$file" ] || [ "$machine" != x86_64 ]; then continue; fi
     command -v qemu-aarch64-static >/dev/null || { skipped "$(basename "$file"): qemu-aarch64-static is not installed"; continue; }
+    emulated=(qemu-aarch64-static)
+    if [[ $file != *-musl* ]]; then
+        # Debian's package libc6-arm64-cross.
+        [ -d /usr/aarch64-linux-gnu ] || { skipped "$(basename "$file"): there is no glibc for aarch64"; continue; }
+        emulated+=(-L /usr/aarch64-linux-gnu)
+    fi
     mkdir -p "$work/other"
     tar -xzf "$file" -C "$work/other" --strip-components 1
-    libraries=()
-    [[ $file = *-musl* ]] || libraries=(-L /usr/aarch64-linux-gnu)
-    story qemu-aarch64-static "${libraries[@]}" "$work/other/bin/girih" >"$work/other.story"
-    cmp "$work/other.story" "$work/gnu.story"
-    ok "$(basename "$file"): tells the same story under qemu"
+    emulated+=("$work/other/bin/girih")
+    story "${emulated[@]}" >"$work/other.story"
+    cmp "$work/other.story" "$work/first.story"
+    for name in qwen3 gemma3_text; do
+        "${emulated[@]}" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" >"$work/said" 2>&1 \
+            || { cat "$work/said"; fail "$(basename "$file") has other values of $name under qemu"; }
+    done
+    ok "$(basename "$file"): the same story under qemu, and right values of qwen3 and gemma3_text; $(newest_glibc "$work/other/bin/girih")"
     rm -rf "$work/other"
 done
 
@@ -137,4 +201,12 @@ if command -v nix-instantiate >/dev/null; then
     nix-instantiate --parse packaging/flake.nix >/dev/null && ok "flake.nix is parsed"
 else
     skipped "flake.nix: nix is not installed"
+fi
+
+if [ "${1:-}" = --again ]; then
+    ls "$dist"/girih-*-x86_64-linux-musl.tar.gz >/dev/null || fail "build x86_64-musl before it is built again"
+    git clone --quiet . "$work/again"
+    HOME="$real_home" CARGO_TARGET_DIR="$work/again/target" "$work/again/packaging/build.sh" x86_64-musl >/dev/null
+    for file in "$work"/again/target/dist/*-x86_64*; do cmp "$file" "$dist/$(basename "$file")"; done
+    ok "$(basename "$file") and the archive have the same bytes when they are built in another folder"
 fi

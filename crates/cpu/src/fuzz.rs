@@ -10,11 +10,11 @@ use girih_graph::backend::{Input, Outputs, Range32, Sequence, Step, Unwatched, W
 use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, load};
 use girih_tensor::{DType, Random};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
 use crate::kernels::packed::Layout;
+use crate::os::memory_file;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
 use crate::row_table::TablesInFile;
@@ -138,8 +138,7 @@ impl Store for Shelf {
         let bytes = self.kept().clone();
         let mut file = None;
         if self.has_file {
-            let memory = memfd_create("packed", MemfdFlags::CLOEXEC).expect("the kernel has memory files");
-            let file = file.insert(File::from(memory));
+            let file = file.insert(memory_file().expect("the kernel has memory files"));
             file.write_all(&bytes).expect("there is memory for half a megabyte");
             // Otherwise it is not mapped.
             file.set_permissions(Permissions::from_mode(0o400)).expect("the file is this process's");

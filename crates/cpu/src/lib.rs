@@ -14,6 +14,9 @@
 //! ```
 #![deny(unsafe_code)]
 
+#[cfg(not(unix))]
+compile_error!("girih-cpu needs Linux or macOS: on Windows, build girih in the Windows Subsystem for Linux");
+
 mod activations;
 mod adapter_node;
 pub mod affinity;

@@ -281,6 +281,25 @@ unsafe fn advise_small(_start: *mut std::ffi::c_void, _bytes: usize) {}
 #[cfg(not(target_os = "linux"))]
 unsafe fn advise_huge(_start: *mut std::ffi::c_void, _bytes: usize) {}
 
+/// A new file in memory, for the fuzz target of packed weights.
+///
+/// # Errors
+/// When the system refuses it.
+#[cfg(target_os = "linux")]
+pub(crate) fn memory_file() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("packed", MemfdFlags::CLOEXEC)?.into())
+}
+
+/// Returns an error: this system has no files in memory.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn memory_file() -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// The CPUs that the calling thread may run on, in ascending order; `None` if the system does not
 /// report them.
 #[cfg(target_os = "linux")]

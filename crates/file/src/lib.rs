@@ -5,6 +5,9 @@
 //! length when the file is opened.
 #![forbid(unsafe_code)]
 
+#[cfg(not(unix))]
+compile_error!("girih-file needs Linux or macOS: on Windows, build girih in the Windows Subsystem for Linux");
+
 mod container;
 mod cursor;
 mod folder;

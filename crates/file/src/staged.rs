@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, Result};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 
 /// The folder whose links name the open files of this process.
 const OPEN_FILES: &str = "/proc/self/fd";
@@ -155,12 +155,20 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 
 /// A file in `folder` that has no name and vanishes with its last descriptor; `None` if the file
 /// system has no such files, or if it could not be named later.
+#[cfg(target_os = "linux")]
 fn unnamed(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
     if !Path::new(OPEN_FILES).exists() {
         return None;
     }
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
     open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok().map(File::from)
+}
+
+/// Returns `None`: only Linux has files without names.
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_folder: &Path) -> Option<File> {
+    None
 }
 
 /// Renames a file to a name that must not exist.

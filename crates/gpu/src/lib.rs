@@ -23,6 +23,10 @@ mod lower;
 mod matmul;
 mod matrix;
 mod matrix_source;
+#[cfg(not(target_os = "macos"))]
+mod memory;
+#[cfg(target_os = "macos")]
+#[path = "memory_of_metal.rs"]
 mod memory;
 mod output;
 mod picks;

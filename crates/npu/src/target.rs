@@ -11,10 +11,10 @@ use toml::{Table, Value};
 
 /// The target files of the repository: name and text.
 const TARGET_FILES: &[(&str, &str)] = &[
-    ("toy", include_str!("../../../targets/npu/toy.toml")),
-    ("xdna2-strix", include_str!("../../../targets/npu/xdna2-strix.toml")),
-    ("xdna2-kraken", include_str!("../../../targets/npu/xdna2-kraken.toml")),
-    ("xdna1-phoenix", include_str!("../../../targets/npu/xdna1-phoenix.toml")),
+    ("toy", include_str!("../targets/toy.toml")),
+    ("xdna2-strix", include_str!("../targets/xdna2-strix.toml")),
+    ("xdna2-kraken", include_str!("../targets/xdna2-kraken.toml")),
+    ("xdna1-phoenix", include_str!("../targets/xdna1-phoenix.toml")),
 ];
 
 /// The maximum size of a target file.

@@ -33,12 +33,16 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every
-/// `ffi.rs`. System calls have other numbers on other processors.
+/// `ffi.rs`. System calls have other numbers on other processors; other systems lack the sandbox and files without names.
 const TARGETS: &[&str] = &[
     "crates/cpu/src/kernels/",
     "crates/cpu/src/os.rs",
+    "crates/file/src/staged.rs",
     "crates/girih/src/priority.rs",
-    "crates/words/src/template/sandbox.rs",
+    "crates/gpu/src/lib.rs",
+    "crates/words/src/confinement/mod.rs",
+    "crates/words/src/template/layers.rs",
+    "crates/words/src/template/mod.rs",
 ];
 
 /// The folders that may read the environment and the command line: those of programs. The library for C reads the model

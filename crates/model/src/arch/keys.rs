@@ -29,7 +29,7 @@ pub(super) const TEXT_MODEL_TYPE: &str = "text_config.model_type";
 pub const PROJECTOR_TYPES: [&str; 2] = ["clip.projector_type", "clip.vision.projector_type"];
 
 /// The list that holds for all architectures.
-const SHARED: &str = include_str!("../../../../archs/harmless.toml");
+const SHARED: &str = include_str!("../../archs/harmless.toml");
 
 /// The keys that change no number of any model.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,7 +3,7 @@
 /// Names of files of `archs/`, each with its text.
 macro_rules! texts {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../archs/", $name, ".toml")))),*]
+        &[$(($name, include_str!(concat!("../../archs/", $name, ".toml")))),*]
     };
 }
 

@@ -15,8 +15,8 @@ use crate::energy::EnergyEstimate;
 
 /// The models of the tables, with their `config.json`.
 const MODELS: &[(&str, &str)] = &[
-    ("gemma3-1b", include_str!("../../../../tests/shapes/gemma-3-1b.json")),
-    ("gemma3-4b", include_str!("../../../../tests/shapes/gemma-3-4b.json")),
+    ("gemma3-1b", include_str!("../../shapes/gemma-3-1b.json")),
+    ("gemma3-4b", include_str!("../../shapes/gemma-3-4b.json")),
 ];
 
 /// The mapping that the models are compiled with, with weights in Q4NX: attention on the array in all

@@ -24,8 +24,8 @@ use crate::target::{Figure, Target, print, take_figure};
 
 /// The files of the repository, by the kind of core.
 const KERNEL_TIME_FILES: &[(&str, &str)] = &[
-    ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
-    ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
+    ("aie2p", include_str!("../../targets/kernels-aie2p.toml")),
+    ("aie2", include_str!("../../targets/kernels-aie2.toml")),
 ];
 
 /// The bytes of each entry in a program, by the kind of core and the entry's name.

@@ -17,6 +17,11 @@ mod generation;
 mod guard;
 mod jinja;
 mod json;
+#[cfg(target_os = "linux")]
+pub(crate) mod layers;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_layers.rs"]
+pub(crate) mod layers;
 mod limits;
 mod mark;
 mod namespace;
@@ -24,7 +29,7 @@ mod probe;
 mod protocol;
 mod renderer;
 mod request;
-pub(crate) mod sandbox;
+mod sandbox;
 mod source;
 mod strftime;
 mod tags;

@@ -1,13 +1,6 @@
-//! What the kernel forbids a whole process that serves strangers, by the layers that also confine
-//! the worker of chat templates: Landlock and a filter of system calls (seccomp).
-//!
-//! The process has to start workers again when they end, so it may run programs, but Landlock lets
-//! it run only those that it names. The filter refuses calls that no server needs, rather than
-//! allowing a list: threads, files and sockets of a server need many calls, which also differ
-//! between kernels and C libraries.
+//! The layers of Linux: Landlock for files and ports, and a filter of system calls (seccomp).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
@@ -20,24 +13,9 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads,
 };
 
-use crate::template::sandbox::{PROCESSOR, Reason, enforced};
+use super::allowed::Confinement;
+use crate::template::layers::{PROCESSOR, Reason, enforced};
 use crate::template::{SandboxLayer, SandboxStates};
-
-/// What a process may still do with files. Paths that do not exist count for nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
-    /// Files and folders that it may read.
-    pub read: Vec<PathBuf>,
-    /// Folders in which it may also create, change and remove files.
-    pub write: Vec<PathBuf>,
-    /// Devices that it may read, write and control, and folders of such.
-    pub devices: Vec<PathBuf>,
-    /// Programs that it may run, with the loaders that they need.
-    pub run: Vec<PathBuf>,
-    /// The TCP port to which it may connect, at any address, as the kernel does not look at addresses; see
-    /// [`can_limit_connections`]. `None` for no connections.
-    pub connect: Option<u16>,
-}
 
 /// Where libraries are, and what the kernel tells of the machine.
 const SYSTEM_PATHS: [&str; 7] =
@@ -106,13 +84,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// Confines this process: it gains no privileges, leaves no core dump, cannot be traced by others of
-/// its user, reads and writes only what `allowed` says, and opens no sockets but those to connect to the
-/// allowed port. Threads that run
-/// already are not held by Landlock, so this comes before they are started, and after sockets are
-/// bound. Returns why layers are off; the others are on.
-///
-/// A port is allowed only if [`can_limit_connections`]; else no connection is.
+/// As `confine` of the parent module.
 pub fn confine(allowed: &Confinement) -> SandboxStates {
     // A limit that cannot be set leaves what was there before.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -124,7 +96,7 @@ pub fn confine(allowed: &Confinement) -> SandboxStates {
     BTreeMap::from([(SandboxLayer::Landlock, landlock.err()), (SandboxLayer::Seccomp, seccomp.err())])
 }
 
-/// Whether the kernel can limit the ports to which a process connects: Landlock since Linux 6.7.
+/// Whether the kernel has ports in Landlock.
 pub fn can_limit_connections() -> bool {
     let needed = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     needed.handle_access(AccessNet::ConnectTcp).is_ok()
