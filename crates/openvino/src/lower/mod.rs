@@ -8,20 +8,24 @@ mod attend;
 mod convolve;
 mod curves;
 mod elements;
+mod experts;
 mod heads;
 mod hidden;
 mod lowering;
 mod matmul;
 mod norms;
 mod rope;
+mod route;
 mod rows;
 
 use std::collections::HashSet;
 
-use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId, Xielu};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, Router, Temperature, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
+pub(crate) use self::experts::expert_bytes;
+use self::experts::{ExpertRule, ExpertWeights};
 use self::lowering::GraphLowering;
 pub(crate) use self::lowering::{
     HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
@@ -83,7 +87,9 @@ impl GraphLowering<'_> {
             AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
             AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv(x, taps, carried, bias, y),
-            AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
+            AppliedOp::Gate { act, limit, offset, gate, up } => {
+                self.gate(GateRule { act, limit, offset }, [gate, up], y)
+            }
             AppliedOp::Activate { act, x } => self.activate(act, x, y),
             AppliedOp::Add { a, b } => self.add(a, b, y),
             AppliedOp::Scale { factor, x } => self.scale(factor, x, y),
@@ -95,9 +101,29 @@ impl GraphLowering<'_> {
                 self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
             }
             AppliedOp::Splice { x, given } => self.splice(x, given, y),
-            AppliedOp::Route { .. }
-            | AppliedOp::Experts { .. }
-            | AppliedOp::SelectKeys { .. }
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                self.route(Router { score, used, normalized, groups, factor, near }, scores, bias, y)
+            }
+            AppliedOp::Experts {
+                used,
+                act,
+                limit,
+                offset,
+                weighed,
+                x,
+                weights,
+                up,
+                down,
+                gate,
+                gate_bias,
+                up_bias,
+                down_bias,
+            } => {
+                let rule = ExpertRule { used, gate: GateRule { act, limit, offset }, weighed };
+                let stacks = ExpertWeights { up, down, gate, biases: [gate_bias, up_bias, down_bias] };
+                self.experts(rule, [x, weights], stacks, y)
+            }
+            AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::SsmScan { .. }
             | AppliedOp::DeltaRule { .. } => {
