@@ -4,7 +4,7 @@ use girih_graph::{ValueId, Xielu};
 use girih_tensor::Result;
 
 use super::lowering::{DIVIDE, GraphLowering};
-use crate::ir::{Port, Precision, layer};
+use crate::ir::{Port, layer};
 
 /// The series of `artanh(s) / s` in `s²`: for `s` up to 1/3, the next term is below 2e-9 of the sum.
 const ARTANH: [f32; 8] =
