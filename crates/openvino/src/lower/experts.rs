@@ -8,50 +8,77 @@ use girih_tensor::Result;
 use super::lowering::GraphLowering;
 use crate::ir::{Port, Precision, layer};
 
-/// The constants of experts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExpertRule {
-    pub used: u32,
-    pub gate: GateRule,
-    pub weighed: Weighed,
+/// A call of the op with its operands.
+struct ExpertCall<T> {
+    used: u32,
+    rule: GateRule,
+    weighed: Weighed,
+    x: T,
+    weights: T,
+    up: T,
+    down: T,
+    gate: Option<T>,
+    /// Of gate, up and down.
+    biases: [Option<T>; 3],
 }
 
-/// The weights of experts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ExpertWeights {
-    pub up: ValueId,
-    pub down: ValueId,
-    pub gate: Option<ValueId>,
-    /// Of gate, up and down.
-    pub biases: [Option<ValueId>; 3],
+impl<T> ExpertCall<T> {
+    /// The call, if it is one of experts.
+    fn of(call: AppliedOp<T>) -> Option<ExpertCall<T>> {
+        let AppliedOp::Experts {
+            used,
+            act,
+            limit,
+            offset,
+            weighed,
+            x,
+            weights,
+            up,
+            down,
+            gate,
+            gate_bias,
+            up_bias,
+            down_bias,
+        } = call
+        else {
+            return None;
+        };
+        let rule = GateRule { act, limit, offset };
+        let biases = [gate_bias, up_bias, down_bias];
+        Some(ExpertCall { used, rule, weighed, x, weights, up, down, gate, biases })
+    }
+
+    /// Whether OpenVINO computes the experts of a row alone.
+    fn is_gathered(&self) -> bool {
+        let has_biases = self.biases.iter().any(Option::is_some);
+        self.rule == SILU && self.weighed == Weighed::Results && self.gate.is_some() && !has_biases
+    }
 }
+
+/// The rule of experts that OpenVINO gathers.
+const SILU: GateRule = GateRule { act: Act::Silu, limit: None, offset: None };
 
 impl GraphLowering<'_> {
-    pub(super) fn experts(
-        &mut self,
-        rule: ExpertRule,
-        [x, weights]: [ValueId; 2],
-        stacks: ExpertWeights,
-        y: ValueId,
-    ) -> Result<()> {
-        let count = self.inner(weights)[0] as i64;
-        let [inputs, outputs] = [x, y].map(|id| self.inner(id)[0] as i64);
-        let (x, weights) = (self.rows(x)?, self.rows(weights)?);
+    pub(super) fn experts(&mut self, call: AppliedOp<ValueId>, y: ValueId) -> Result<()> {
+        let call = ExpertCall::of(call).ok_or_else(|| self.misplaced(y))?;
+        let count = self.inner(call.weights)[0] as i64;
+        let [inputs, outputs] = [call.x, y].map(|id| self.inner(id)[0] as i64);
+        let (x, weights) = (self.rows(call.x)?, self.rows(call.weights)?);
         let list = self.shaped(x, &[-1, inputs]);
         let times = self.model.integers(&[count, 1]);
         let copies = self.layer(layer("Tile", 1), "", &[list, times]);
         let mut rows = self.shaped(copies, &[count, -1, inputs]);
-        if rule.weighed == Weighed::Inputs {
+        if call.weighed == Weighed::Inputs {
             let list = self.shaped(weights, &[-1, count]);
             let weights = self.by_expert(list);
             let weights = self.shaped(weights, &[count, -1, 1]);
             rows = self.binary("Multiply", rows, weights);
         }
-        let results = self.of_experts(rule.gate, rows, stacks)?;
+        let results = self.of_experts(rows, &call)?;
         let shape = self.expert_shape(x, count, outputs);
         let mut terms = self.reshaped(results, shape);
-        if rule.weighed == Weighed::Results {
-            let weights = self.chosen_weights(weights, count, rule.used);
+        if call.weighed == Weighed::Results {
+            let weights = self.chosen_weights(weights, count, call.used);
             let shape = self.expert_shape(x, count, 1);
             let weights = self.reshaped(weights, shape);
             terms = self.binary("Multiply", terms, weights);
@@ -63,15 +90,15 @@ impl GraphLowering<'_> {
     }
 
     /// The results of all experts, `[experts, rows, outputs]`.
-    fn of_experts(&mut self, rule: GateRule, rows: Port, stacks: ExpertWeights) -> Result<Port> {
-        let [gate_bias, up_bias, down_bias] = stacks.biases;
-        let gate = stacks.gate.map(|gate| self.expert_product(rows, gate, gate_bias)).transpose()?;
-        let up = self.expert_product(rows, stacks.up, up_bias)?;
+    fn of_experts(&mut self, rows: Port, call: &ExpertCall<ValueId>) -> Result<Port> {
+        let [gate_bias, up_bias, down_bias] = call.biases;
+        let gate = call.gate.map(|gate| self.expert_product(rows, gate, gate_bias)).transpose()?;
+        let up = self.expert_product(rows, call.up, up_bias)?;
         let inner = match gate {
-            Some(gate) => self.gated(rule, gate, up),
-            None => self.activated(rule.act, up),
+            Some(gate) => self.gated(call.rule, gate, up),
+            None => self.activated(call.rule.act, up),
         };
-        self.expert_product(inner, stacks.down, down_bias)
+        self.expert_product(inner, call.down, down_bias)
     }
 
     fn expert_product(&mut self, rows: Port, stack: ValueId, bias: Option<ValueId>) -> Result<Port> {
@@ -119,44 +146,21 @@ impl GraphLowering<'_> {
     }
 }
 
-/// The bytes that the experts of a layer take beside what other ops do: the rows of all experts, as numbers of
-/// single precision, and their matrices, if OpenVINO does not gather them.
+/// The bytes that experts take beside what other ops do: the rows of all experts of a layer, as numbers of single precision, and
+/// all matrices, if OpenVINO does not gather them.
 pub(crate) fn expert_bytes(graph: &Graph) -> u64 {
-    let of = |node: &Node| match graph.applied_op(node) {
-        Some(AppliedOp::Experts {
-            used: _,
-            act,
-            limit,
-            offset,
-            weighed,
-            x,
-            weights: _,
-            up,
-            down,
-            gate,
-            gate_bias,
-            up_bias,
-            down_bias,
-        }) => {
-            let rule = GateRule { act, limit, offset };
-            let has_biases = [gate_bias, up_bias, down_bias].iter().any(Option::is_some);
-            let is_gathered = rule == SILU && weighed == Weighed::Results && gate.is_some() && !has_biases;
-            let stacks = [Some(up), Some(down), gate].into_iter().flatten();
-            let matrices = stacks.map(|stack| stack.shape.elements()).fold(0, usize::saturating_add);
-            let [experts, inner, _] = *up.shape.extents() else { return [0; 2] };
-            // The row of the layer, gate, up, their product and the result.
-            let row = x.shape.stride() + 3 * inner + down.shape.extents()[1];
-            let rows = experts.saturating_mul(graph.key.rows as usize).saturating_mul(row);
-            [rows, if is_gathered { 0 } else { matrices }]
-        }
-        _ => [0; 2],
+    let of = |node: &Node| {
+        let Some(call) = graph.applied_op(node).and_then(ExpertCall::of) else { return [0; 2] };
+        let &[experts, inner, inputs] = call.up.shape.extents() else { return [0; 2] };
+        // The row of the layer, gate, up, their product and the result.
+        let row = inputs + 3 * inner + call.down.shape.extents()[1];
+        let rows = experts.saturating_mul(graph.key.rows as usize).saturating_mul(row);
+        let stacks = [Some(call.up), Some(call.down), call.gate].into_iter().flatten();
+        let matrices = stacks.map(|stack| stack.shape.elements()).fold(0, usize::saturating_add);
+        [rows, if call.is_gathered() { 0 } else { matrices }]
     };
-    // Rows are those of one layer at a time; matrices are kept.
     let all = graph.nodes.iter().map(of);
     let (rows, matrices) = all
         .fold((0, 0_usize), |(most, sum), [rows, matrices]| (rows.max(most), sum.saturating_add(matrices)));
     (rows.saturating_add(matrices) as u64).saturating_mul(size_of::<f32>() as u64)
 }
-
-/// The rule of experts that OpenVINO gathers.
-const SILU: GateRule = GateRule { act: Act::Silu, limit: None, offset: None };

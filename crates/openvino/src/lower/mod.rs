@@ -25,7 +25,6 @@ use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
 pub(crate) use self::experts::expert_bytes;
-use self::experts::{ExpertRule, ExpertWeights};
 use self::lowering::GraphLowering;
 pub(crate) use self::lowering::{
     HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
@@ -104,25 +103,7 @@ impl GraphLowering<'_> {
             AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
                 self.route(Router { score, used, normalized, groups, factor, near }, scores, bias, y)
             }
-            AppliedOp::Experts {
-                used,
-                act,
-                limit,
-                offset,
-                weighed,
-                x,
-                weights,
-                up,
-                down,
-                gate,
-                gate_bias,
-                up_bias,
-                down_bias,
-            } => {
-                let rule = ExpertRule { used, gate: GateRule { act, limit, offset }, weighed };
-                let stacks = ExpertWeights { up, down, gate, biases: [gate_bias, up_bias, down_bias] };
-                self.experts(rule, [x, weights], stacks, y)
-            }
+            AppliedOp::Experts { .. } => self.experts(call, y),
             AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::SsmScan { .. }
