@@ -27,7 +27,7 @@ verified() {
 for name in bert nomic_bert; do
     verified "$name"
 done
-for name in exaone4 gemma gemma2 gemma3_text gemma3_vision helium lfm2 llama32_tied llama_biased ministral mlx qwen2 qwen3; do
+for name in cohere2_moe exaone4 gemma gemma2 gemma3_text gemma3_vision gpt_oss helium lfm2 llama32_tied llama_biased ministral mlx qwen2 qwen3; do
     verified "$name" --kv f32
 done
 for form in hidden windows; do
@@ -42,7 +42,7 @@ done
 for name in gemma gemma2 helium llama32_tied; do
     verified "$name" --kv f32 --openvino-kv windows
 done
-for name in gpt_oss qwen3_5; do
+for name in deepseek_v3 qwen3_5; do
     said=$("$girih" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" --backend "$backend" \
         --openvino-lib "$library" 2>&1)
     case $said in

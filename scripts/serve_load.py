@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures servers with OpenAI's API under load: speed and latencies of streams.
 
-    serve_load.py compare MODEL.gguf --girih target/release/girih --peer LLAMA_SERVER [--streams 1,2,4,8,16]
+    serve_load.py compare MODEL.gguf --girih target/release/girih --peer SERVER [--streams 1,2,4,8,16]
     serve_load.py overload MODEL.gguf --girih target/release/girih
 
 `compare` starts both servers in turns on the same file, `--rounds` times, and sends them the same
@@ -208,7 +208,7 @@ def commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     if arguments.peer:
         total = str(context * arguments.places)
         peer = [arguments.peer, "-m", arguments.model, "--port", port, "-np", places, "-c", total, "-t", "2"]
-        servers["llama-server"] = peer + arguments.peer_option
+        servers[Path(arguments.peer).stem] = peer + arguments.peer_option
     return servers
 
 
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("test", choices=["compare", "overload"])
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("--girih", default="target/release/girih")
-    parser.add_argument("--peer", help="the program llama-server")
+    parser.add_argument("--peer", help="the program llama-server, or scripts/genai_server.py for OpenVINO GenAI")
     parser.add_argument("--streams", default="1,2,4,8,16")
     parser.add_argument("--places", type=int, default=8, help="sequences that a server runs at once (default 8)")
     parser.add_argument("--prompt", type=int, default=128, help="tokens of a prompt (default 128)")

@@ -8,7 +8,7 @@ use crate::request::RequestId;
 /// The weight of a new value in a mean over the last ones.
 const WEIGHT: f64 = 0.125;
 
-/// The times of an engine's last steps; zeros before its first step.
+/// The times of an engine's last steps; zeros before its second step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// The mean time of a step, in which each reply gets at least one token.
@@ -21,6 +21,7 @@ pub struct Pace {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaceMeter {
     pub pace: Pace,
+    has_begun: bool,
     /// Rows of prompts, those of earlier steps with less weight.
     rows: f64,
     /// The seconds of their steps, with the same weights.
@@ -28,8 +29,12 @@ pub(crate) struct PaceMeter {
 }
 
 impl PaceMeter {
-    /// Counts a step that ran `prompt_rows` rows of prompts.
+    /// Counts a step that ran `prompt_rows` rows of prompts, unless it is the first, which does what no other has to, such as
+    /// packing weights for kernels: after a first prompt of one row in three seconds, requests would be refused.
     pub fn count(&mut self, time: Duration, prompt_rows: u32) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
         let seconds = time.as_secs_f64();
         let is_first = self.pace.step.is_zero();
         let mean = self.pace.step.as_secs_f64();
@@ -62,6 +67,8 @@ mod tests {
     fn the_pace_is_that_of_the_last_steps() {
         let millis = Duration::from_millis;
         let mut meter = PaceMeter::default();
+        meter.count(millis(3000), 1);
+        assert_eq!(meter.pace, Pace::default());
         meter.count(millis(100), 0);
         assert_eq!(meter.pace, Pace { step: millis(100), prompt_row: Duration::ZERO });
         meter.count(millis(180), 60);

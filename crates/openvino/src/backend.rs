@@ -13,7 +13,7 @@ use crate::call::score_bytes;
 use crate::device::OpenVinoDevice;
 use crate::ir::Constants;
 use crate::kv_form::{KvForm, hidden_objection};
-use crate::lower::lower;
+use crate::lower::{expert_bytes, lower};
 use crate::product_type::ProductType;
 use crate::program::OpenVinoProgram;
 use crate::refuse;
@@ -90,7 +90,8 @@ impl Backend for OpenVinoBackend {
             in_file: 0,
             state: OpenVinoState::plan(KvForm::of(graph, self.kv), graph, blocks),
             scratch: (ScratchPlan::of(graph).bytes as u64)
-                .saturating_add(score_bytes(graph, self.device.shapes.are_fixed())),
+                .saturating_add(score_bytes(graph, self.device.shapes.are_fixed()))
+                .saturating_add(expert_bytes(graph)),
             output: HostRows::plan(graph),
             staging: 0,
         })

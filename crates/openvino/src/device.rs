@@ -103,6 +103,11 @@ impl OpenVinoDevice {
         self.wrapper.is_some()
     }
 
+    /// Whether the times of layers are the means of all runs of a model.
+    pub fn tells_means(&self) -> bool {
+        self.name == Wrapper::Processor.device() && self.wrapper.is_none()
+    }
+
     /// How a program of a graph rounds: an NPU computes in f16.
     pub fn numerics(&self, products: ProductType, graph: &Graph) -> Numerics {
         if is_npu(&self.name) && self.wrapper != Some(Wrapper::Processor) {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use girih_tensor::{Error, ErrorKind, Result};
@@ -399,7 +400,12 @@ impl OpenVinoCore {
         // SAFETY: the model is not used any more; what was compiled has its own references.
         unsafe { (functions.ov_model_free)(read) };
         functions.check(status, &format!("compile the model for {device}"))?;
-        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: Some(Arc::clone(weights)) })
+        Ok(CompiledModel {
+            compiled,
+            core: Arc::clone(self),
+            _weights: Some(Arc::clone(weights)),
+            runs: AtomicU64::new(0),
+        })
     }
 
     /// Sets properties of a device, which models that are imported have.
@@ -441,7 +447,7 @@ impl OpenVinoCore {
             )
         };
         self.functions().check(status, &format!("import a compiled model for {device}"))?;
-        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: None })
+        Ok(CompiledModel { compiled, core: Arc::clone(self), _weights: None, runs: AtomicU64::new(0) })
     }
 }
 
@@ -575,6 +581,8 @@ pub(crate) struct CompiledModel {
     core: Arc<OpenVinoCore>,
     /// What the model was read from; it is not copied. An imported model has its own.
     _weights: Option<Arc<ConstantBytes>>,
+    /// The runs of all of its requests.
+    runs: AtomicU64,
 }
 
 // SAFETY: a compiled model may be used from any thread.
@@ -668,10 +676,17 @@ impl InferRequest {
         }
         // SAFETY: every parameter has a tensor.
         let status = unsafe { (functions.ov_infer_request_infer)(self.request) };
+        self.model.runs.fetch_add(1, Ordering::Relaxed);
         functions.check(status, "run a step")
     }
 
-    /// The times of the layers that ran in the last step, of a model with the property `PERF_COUNT`.
+    /// The runs of all requests of the model.
+    pub fn runs(&self) -> u64 {
+        self.model.runs.load(Ordering::Relaxed)
+    }
+
+    /// The times of the layers that ran in the last step, of a model with the property `PERF_COUNT`. The CPU device tells the
+    /// means of all runs of the model (`PerfCount::avg` of its plugin).
     ///
     /// # Errors
     /// When the device has no times.

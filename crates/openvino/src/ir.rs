@@ -216,7 +216,7 @@ impl<'a> ModelWriter<'a> {
 
     /// A layer of one result, with attributes such as `axis="1"`.
     pub fn layer(&mut self, kind: LayerKind, attributes: &str, inputs: &[Port], result: Precision) -> Port {
-        self.layers(kind, attributes, inputs, result, 1)[0]
+        self.layers(kind, attributes, inputs, &[result])[0]
     }
 
     /// A layer of several results.
@@ -225,8 +225,7 @@ impl<'a> ModelWriter<'a> {
         kind: LayerKind,
         attributes: &str,
         inputs: &[Port],
-        result: Precision,
-        results: u32,
+        results: &[Precision],
     ) -> Vec<Port> {
         let id = self.id();
         let LayerKind { name, opset } = kind;
@@ -239,8 +238,8 @@ impl<'a> ModelWriter<'a> {
         self.inputs(id, inputs);
         self.write(format_args!("<output>"));
         let first = inputs.len() as u32;
-        let ports: Vec<Port> = (first..first + results).map(|port| Port { layer: id, port }).collect();
-        for Port { port, .. } in &ports {
+        let ports: Vec<Port> = (first..).take(results.len()).map(|port| Port { layer: id, port }).collect();
+        for (Port { port, .. }, result) in ports.iter().zip(results) {
             self.write(format_args!("<port id=\"{port}\" precision=\"{}\"/>", result.port()));
         }
         self.write(format_args!("</output></layer>\n"));

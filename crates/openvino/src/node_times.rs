@@ -3,13 +3,14 @@
 //! A layer that OpenVINO made of several has the name of one of them, so its time is that of the node which that one was
 //! written for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use girih_graph::backend::{NodeTime, Sequence, Watch, step_count};
 use girih_graph::{Extent, Graph, Node, Reads, Role, ValueId};
+use girih_tensor::Result;
 
-use crate::ffi::LayerTime;
+use crate::ffi::{InferRequest, LayerTime};
 use crate::weights::PlaneLayout;
 
 /// The name for what OpenVINO added between the layers, such as conversions of layouts.
@@ -20,6 +21,43 @@ const ADDED: &str = "added";
 pub(crate) struct RequestNodeTimes {
     of_nodes: BTreeMap<usize, Duration>,
     added: Duration,
+}
+
+/// The times of a model's layers since they were asked for last.
+#[derive(Debug)]
+pub(crate) struct LayerClock {
+    /// Whether the device tells the means of all runs.
+    tells_means: bool,
+    /// The sums of all runs.
+    sums: HashMap<String, Duration>,
+}
+
+impl LayerClock {
+    /// The clock of a model that has not run.
+    pub fn new(tells_means: bool) -> LayerClock {
+        LayerClock { tells_means, sums: HashMap::new() }
+    }
+
+    /// The times since the last call.
+    ///
+    /// # Errors
+    /// When the device has no times.
+    pub fn since(&mut self, request: &InferRequest) -> Result<Vec<LayerTime>> {
+        Ok(self.lacking(request.times()?, request.runs()))
+    }
+
+    /// What the sums of `runs` runs lack. Means are cut to microseconds, so the sum of a layer may be off by as many as there
+    /// were runs, whatever the number of calls.
+    fn lacking(&mut self, mut times: Vec<LayerTime>, runs: u64) -> Vec<LayerTime> {
+        if self.tells_means {
+            for LayerTime { name, time } in &mut times {
+                let sum = time.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX));
+                let before = self.sums.insert(name.clone(), sum).unwrap_or_default();
+                *time = sum.saturating_sub(before);
+            }
+        }
+        times
+    }
 }
 
 /// The number of a layer in the name that OpenVINO gives it: `n12`, or `n12` with something behind.
@@ -100,18 +138,35 @@ fn read_bytes(graph: &Graph, layout: &PlaneLayout, id: ValueId, reads: Reads) ->
 mod tests {
     use super::*;
 
+    fn layer_time(name: &str, micros: u64) -> LayerTime {
+        LayerTime { name: name.to_owned(), time: Duration::from_micros(micros) }
+    }
+
+    #[test]
+    fn the_time_of_a_step_is_what_the_means_of_all_steps_gain() {
+        let told = [100, 51, 34];
+        let own = |tells_means| {
+            let mut clock = LayerClock::new(tells_means);
+            let own = told
+                .into_iter()
+                .zip(1..)
+                .map(|(mean, runs)| clock.lacking(vec![layer_time("n1", mean)], runs)[0].time.as_micros());
+            own.collect::<Vec<u128>>()
+        };
+        assert_eq!(own(true), [100, 2, 0]);
+        assert_eq!(own(false), [100, 51, 34]);
+    }
+
     #[test]
     fn a_layer_belongs_to_the_node_that_it_was_written_for() {
-        let time =
-            |name: &str, micros| LayerTime { name: name.to_owned(), time: Duration::from_micros(micros) };
         let mut times = RequestNodeTimes::default();
         let layers = [
-            time("n4", 1),
-            time("n7_reorder", 2),
-            time("n8", 4),
-            time("c3", 8),
-            time("n1", 16),
-            time("x", 32),
+            layer_time("n4", 1),
+            layer_time("n7_reorder", 2),
+            layer_time("n8", 4),
+            layer_time("c3", 8),
+            layer_time("n1", 16),
+            layer_time("x", 32),
         ];
         times.add(&[2, 8, 8], &layers);
         let found: Vec<(usize, u128)> =

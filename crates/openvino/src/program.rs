@@ -12,7 +12,7 @@ use crate::call::{CallInputs, LaneCall, calls, parts, single_calls};
 use crate::ffi::{InferRequest, ModelArgument, TensorData};
 use crate::kv_form::KvForm;
 use crate::lower::{LoweredModel, ParameterSource, ResultMeaning, lower};
-use crate::node_times::RequestNodeTimes;
+use crate::node_times::{LayerClock, RequestNodeTimes};
 use crate::requests::{Continued, HeldRequest, RequestPool};
 use crate::slots::{RequestSlots, most_slots};
 use crate::state::OpenVinoState;
@@ -73,6 +73,7 @@ struct GraphModel {
     shape: StepShape,
     lowered: LoweredModel,
     requests: RequestPool,
+    clock: LayerClock,
 }
 
 impl GraphModel {
@@ -96,7 +97,8 @@ impl GraphModel {
         let identity = weights.identity.filter(|_| !is_timed);
         let compiled = weights.device.compile(&lowered.text, &weights.bytes, &properties, identity)?;
         let requests = RequestPool::new(compiled, graph.key.sequences as usize);
-        Ok(GraphModel { shape, lowered, requests })
+        let clock = LayerClock::new(weights.device.tells_means());
+        Ok(GraphModel { shape, lowered, requests, clock })
     }
 }
 
@@ -258,7 +260,7 @@ impl ModelStep<'_> {
             let request = model.requests.only()?;
             self.call(lowered, request, inputs, None)?;
             if are_timed {
-                made.times.add(&model.lowered.first_layers, &request.times()?);
+                made.times.add(&model.lowered.first_layers, &model.clock.since(request)?);
             }
             self.results(lowered, request, inputs, made)?;
         }
@@ -313,7 +315,7 @@ impl ModelStep<'_> {
             self.continue_with(model, index, (&sequence.history, new), inputs)?;
             let held = model.requests.at(index);
             if are_timed {
-                made.times.add(&model.lowered.first_layers, &held.request.times()?);
+                made.times.add(&model.lowered.first_layers, &model.clock.since(&held.request)?);
             }
             self.results((&model.lowered, StepShape::Any), &mut held.request, inputs, made)?;
             self.state.tokens()?.write(own, new);

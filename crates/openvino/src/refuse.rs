@@ -72,6 +72,9 @@ fn objection(graph: &Graph, node: &Node, written: &HashSet<ValueId>) -> Result<(
             None | Some(Role::Input) => Ok(()),
             Some(_) => Err("positions that a node computes are not on the host".to_owned()),
         },
+        Op::Route { near: Some(_), .. } => {
+            Err("a softmax over the experts near another one (near) is not written for OpenVINO".to_owned())
+        }
         _ => Ok(()),
     }
 }
@@ -119,8 +122,8 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
         | AppliedOp::Clamp { low: _, high: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Gather { x: _ }
-        | AppliedOp::Pool { how: _, x: _ } => true,
-        AppliedOp::Route {
+        | AppliedOp::Pool { how: _, x: _ }
+        | AppliedOp::Route {
             score: _,
             used: _,
             normalized: _,
@@ -144,8 +147,8 @@ pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
             gate_bias: _,
             up_bias: _,
             down_bias: _,
-        }
-        | AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
+        } => true,
+        AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
         | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
         | AppliedOp::SsmScan {
             least: _,

@@ -254,6 +254,22 @@ impl OpenVinoWeights {
 }
 
 impl BlockPlanes {
+    /// The planes of `count` matrices, which lie one after another.
+    pub fn apart(&self, count: usize) -> BlockPlanes {
+        let apart = |plane: &Plane| {
+            let (rows, inner) = plane.shape.split_first().expect("planes have rows");
+            let shape = [count, rows / count.max(1)].into_iter().chain(inner.iter().copied()).collect();
+            Plane { shape, ..plane.clone() }
+        };
+        BlockPlanes {
+            format: self.format,
+            codes: apart(&self.codes),
+            zeros: self.zeros.as_ref().map(apart),
+            offsets: self.offsets.as_ref().map(apart),
+            scales: apart(&self.scales),
+        }
+    }
+
     /// Reads a matrix and fills its planes, which lie one after another in the buffer. `at_once` are the bytes of a file that
     /// are read at once, or those of a row if that is more, so that little is in memory twice.
     fn read(

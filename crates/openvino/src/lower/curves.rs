@@ -4,7 +4,7 @@ use girih_graph::{ValueId, Xielu};
 use girih_tensor::Result;
 
 use super::lowering::{DIVIDE, GraphLowering};
-use crate::ir::{Port, Precision, layer};
+use crate::ir::{Port, layer};
 
 /// The series of `artanh(s) / s` in `s²`: for `s` up to 1/3, the next term is below 2e-9 of the sum.
 const ARTANH: [f32; 8] =
@@ -87,8 +87,7 @@ impl GraphLowering<'_> {
 
     /// The first of two results where `a` is greater than `b`, else the other.
     pub(super) fn chosen(&mut self, [a, b]: [Port; 2], [greater, other]: [Port; 2]) -> Port {
-        let numpy = "auto_broadcast=\"numpy\"";
-        let is_greater = self.model.layer(layer("Greater", 1), numpy, &[a, b], Precision::Boolean);
-        self.layer(layer("Select", 1), numpy, &[is_greater, greater, other])
+        let is_greater = self.compared("Greater", a, b);
+        self.chosen_where(is_greater, greater, other)
     }
 }

@@ -1,6 +1,6 @@
 //! Ops of single numbers.
 
-use girih_graph::{Act, GateLimit, Temperature, ValueId};
+use girih_graph::{Act, GateLimit, GateRule, Temperature, ValueId};
 use girih_tensor::Result;
 
 use super::lowering::{DIVIDE, GraphLowering, ParameterSource};
@@ -61,15 +61,16 @@ impl GraphLowering<'_> {
         Ok(())
     }
 
-    pub(super) fn gate(
-        &mut self,
-        act: Act,
-        limit: Option<GateLimit>,
-        offset: Option<f32>,
-        [gate, up]: [ValueId; 2],
-        y: ValueId,
-    ) -> Result<()> {
-        let (gate, mut up) = (self.rows(gate)?, self.rows(up)?);
+    pub(super) fn gate(&mut self, rule: GateRule, [gate, up]: [ValueId; 2], y: ValueId) -> Result<()> {
+        let (gate, up) = (self.rows(gate)?, self.rows(up)?);
+        let port = self.gated(rule, gate, up);
+        self.set_rows(y, port);
+        Ok(())
+    }
+
+    /// What a gate and the value that it gates become.
+    pub(super) fn gated(&mut self, rule: GateRule, gate: Port, mut up: Port) -> Port {
+        let GateRule { act, limit, offset } = rule;
         let gate = match limit {
             None => self.activated(act, gate),
             Some(GateLimit::Gate(bound)) => {
@@ -88,9 +89,7 @@ impl GraphLowering<'_> {
             let offset = self.model.float(offset);
             up = self.binary("Add", up, offset);
         }
-        let port = self.binary("Multiply", gate, up);
-        self.set_rows(y, port);
-        Ok(())
+        self.binary("Multiply", gate, up)
     }
 
     /// Rows and a number for each of their columns.

@@ -16,6 +16,9 @@ pub(super) const EXCHANGE_ROWS_AND_HEADS: [i64; 4] = [0, 2, 1, 3];
 /// The attributes of a quotient.
 pub(super) const DIVIDE: &str = "auto_broadcast=\"numpy\" m_pythondiv=\"true\"";
 
+/// The attributes of operands that broadcast.
+const NUMPY: &str = "auto_broadcast=\"numpy\"";
+
 /// What a parameter of the model takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ParameterSource {
@@ -319,7 +322,17 @@ impl GraphLowering<'_> {
 
     /// A layer of two operands, which are of one shape or broadcast.
     pub(super) fn binary(&mut self, name: &'static str, a: Port, b: Port) -> Port {
-        self.layer(layer(name, 1), "auto_broadcast=\"numpy\"", &[a, b])
+        self.layer(layer(name, 1), NUMPY, &[a, b])
+    }
+
+    /// Whether pairs of numbers compare as a layer of this name says.
+    pub(super) fn compared(&mut self, name: &'static str, a: Port, b: Port) -> Port {
+        self.model.layer(layer(name, 1), NUMPY, &[a, b], Precision::Boolean)
+    }
+
+    /// Numbers of one value where a condition holds, and of another elsewhere.
+    pub(super) fn chosen_where(&mut self, condition: Port, chosen: Port, other: Port) -> Port {
+        self.layer(layer("Select", 1), NUMPY, &[condition, chosen, other])
     }
 
     /// Another shape of the same numbers; 0 keeps an extent.

@@ -45,17 +45,13 @@ impl GraphLowering<'_> {
         }
     }
 
-    /// Matrices of heads, as floats.
+    /// Matrices of heads or of experts, as floats.
     pub(super) fn matrices(&mut self, id: ValueId) -> Result<Port> {
-        let port = self.matrix(id)?;
-        match self.stored(id)? {
-            StoredWeight::Blocks(_) => {
-                let shape: Vec<i64> =
-                    self.graph.value(id).shape.extents().iter().map(|extent| *extent as i64).collect();
-                Ok(self.shaped(port, &shape))
-            }
-            StoredWeight::Numbers(_) | StoredWeight::OnHost => Ok(port),
-        }
+        let StoredWeight::Blocks(planes) = self.stored(id)? else { return self.matrix(id) };
+        let extents = self.graph.value(id).shape.extents();
+        let planes = planes.apart(extents[0]);
+        let shape: Vec<i64> = extents.iter().map(|extent| *extent as i64).collect();
+        Ok(self.decoded(&planes, planes.zeros.as_ref(), &shape, planes.scales.precision))
     }
 
     /// `(codes − zeros) · scales`, as OpenVINO knows compressed weights if the precision is that of the scales.

@@ -8,20 +8,23 @@ mod attend;
 mod convolve;
 mod curves;
 mod elements;
+mod experts;
 mod heads;
 mod hidden;
 mod lowering;
 mod matmul;
 mod norms;
 mod rope;
+mod route;
 mod rows;
 
 use std::collections::HashSet;
 
-use girih_graph::{AppliedOp, Graph, Node, Temperature, ValueId, Xielu};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, Router, Temperature, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use self::attend::AttendRule;
+pub(crate) use self::experts::expert_bytes;
 use self::lowering::GraphLowering;
 pub(crate) use self::lowering::{
     HostRotation, LoweredModel, MaskRule, MaskedKeys, ParameterSource, ResultMeaning,
@@ -83,7 +86,9 @@ impl GraphLowering<'_> {
             AppliedOp::ScaleColumns { x, weight } => self.by_column("Multiply", x, weight, y),
             AppliedOp::ShiftColumns { x, shift } => self.by_column("Subtract", x, shift, y),
             AppliedOp::ShortConv { x, taps, carried, bias } => self.short_conv(x, taps, carried, bias, y),
-            AppliedOp::Gate { act, limit, offset, gate, up } => self.gate(act, limit, offset, [gate, up], y),
+            AppliedOp::Gate { act, limit, offset, gate, up } => {
+                self.gate(GateRule { act, limit, offset }, [gate, up], y)
+            }
             AppliedOp::Activate { act, x } => self.activate(act, x, y),
             AppliedOp::Add { a, b } => self.add(a, b, y),
             AppliedOp::Scale { factor, x } => self.scale(factor, x, y),
@@ -95,9 +100,11 @@ impl GraphLowering<'_> {
                 self.xielu(Xielu { positive, negative, beta, epsilon }, x, y)
             }
             AppliedOp::Splice { x, given } => self.splice(x, given, y),
-            AppliedOp::Route { .. }
-            | AppliedOp::Experts { .. }
-            | AppliedOp::SelectKeys { .. }
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                self.route(Router { score, used, normalized, groups, factor, near }, scores, bias, y)
+            }
+            AppliedOp::Experts { .. } => self.experts(call, y),
+            AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::SsmScan { .. }
             | AppliedOp::DeltaRule { .. } => {

@@ -70,7 +70,8 @@ impl GraphLowering<'_> {
     fn split(&mut self, x: Port, lengths: [usize; 2]) -> [Port; 2] {
         let axis = self.model.integer(3);
         let lengths = self.model.integers(&lengths.map(|length| length as i64));
-        let parts = self.model.layers(layer("VariadicSplit", 1), "", &[x, axis, lengths], Precision::F32, 2);
+        let parts =
+            self.model.layers(layer("VariadicSplit", 1), "", &[x, axis, lengths], &[Precision::F32; 2]);
         [parts[0], parts[1]]
     }
 }

@@ -61,7 +61,7 @@ impl GraphLowering<'_> {
             &[is_given],
             Precision::Boolean,
         );
-        let port = self.layer(layer("Select", 1), "auto_broadcast=\"numpy\"", &[condition, rows, x]);
+        let port = self.chosen_where(condition, rows, x);
         self.set_rows(y, port);
         Ok(())
     }

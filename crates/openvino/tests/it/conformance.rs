@@ -31,10 +31,12 @@ fn each_op_is_within_its_bound_in_steps_that_are_filled_up() {
     };
     let ops = [
         (OpName::Attend, 6),
+        (OpName::Experts, 2),
         (OpName::Gather, 1),
         (OpName::Linear, 1),
         (OpName::Pool, 1),
         (OpName::Rope, 1),
+        (OpName::Route, 2),
         (OpName::ShortConv, 2),
         (OpName::Splice, 1),
         (OpName::Temper, 1),
@@ -57,8 +59,10 @@ fn ops_are_within_their_bounds_through_the_wrapper_of_npus() {
         equal_bytes: EqualBytes::SameSteps,
         ..TestedBackend::new("openvino, NPUW", &ways, Some(FUNCTIONS))
     };
-    let cases = [(OpName::Attend, 1), (OpName::Attend, 4), (OpName::Linear, 0), (OpName::Embed, 0)];
-    let cases = cases.into_iter().map(|(op, seed)| (seed, draw(op, seed, FUNCTIONS)));
+    let cases = [(OpName::Attend, 1), (OpName::Attend, 4), (OpName::Linear, 0), (OpName::Embed, 0)]
+        .into_iter()
+        .chain([0, 1, 2].into_iter().flat_map(|seed| [(OpName::Route, seed), (OpName::Experts, seed)]));
+    let cases = cases.map(|(op, seed)| (seed, draw(op, seed, FUNCTIONS)));
     let report = check_cases(subject, cases);
     println!("{report}");
     assert_eq!(report.faults(), [] as [&str; 0]);
@@ -76,7 +80,11 @@ fn each_op_is_within_its_bound_in_any_steps() {
     };
     let of_matrices = (seeds..seeds + 40)
         .flat_map(|seed| [OpName::Embed, OpName::Linear].map(|op| (seed, draw(op, seed, FUNCTIONS))));
-    for report in [check(subject, 0..seeds), check_cases(subject, of_matrices)] {
+    // More routers, as they have more constants than other ops have.
+    let of_experts = (seeds..seeds + 12)
+        .flat_map(|seed| [OpName::Experts, OpName::Route].map(|op| (seed, draw(op, seed, FUNCTIONS))));
+    let cases = of_matrices.chain(of_experts);
+    for report in [check(subject, 0..seeds), check_cases(subject, cases)] {
         println!("{report}");
         assert_eq!(report.faults(), [] as [&str; 0]);
     }
