@@ -22,7 +22,7 @@ use crate::packed_store::Residence;
 use crate::pool::{ThreadPool, check_threads};
 use crate::present::ZeroBlocks;
 use crate::probe::{HostMachine, default_threads};
-use crate::replicate::HotWeights;
+use crate::replicate::{self, HotWeights};
 use crate::row_table::TablesInFile;
 use crate::run::CpuProgram;
 use crate::socket::ThreadSockets;
@@ -305,7 +305,7 @@ impl Backend for Cpu {
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
         let hot = self.hot(graph, in_file);
         if !hot.names.is_empty() {
-            weights.replicate(&hot, &self.sockets)?;
+            weights.replicate(&hot.names, |bytes| replicate::copies(bytes, &self.sockets.cpus))?;
         }
         weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
         Ok(weights)

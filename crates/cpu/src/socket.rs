@@ -1,4 +1,4 @@
-//! The socket on which a thread of a pool runs. A thread tells it once, and whoever has memory for each socket asks.
+//! The socket on which a thread of a pool runs. A thread tells it once, and code with memory for each socket asks.
 
 use std::cell::Cell;
 

@@ -11,15 +11,13 @@ use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Layout, bands};
 use crate::kernels::prefetch::PrefetchChoice;
-use crate::memory::Aligned;
+use crate::memory::{Aligned, SharedBytes};
 use crate::memory_policy::PagePlacement;
 use crate::packed_matrix::{PackedMatrix, PackedShape};
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
 use crate::pool::ThreadPool;
 use crate::present::{FilledWeight, UnitGrid, ZeroBlocks};
-use crate::replicate::{self, HotWeights};
 use crate::row_table::{RowTable, TablesInFile};
-use crate::socket::ThreadSockets;
 
 /// What decides how weights are packed.
 #[derive(Clone, Copy, Debug)]
@@ -325,15 +323,18 @@ impl CpuWeights {
         Some(checksum)
     }
 
-    /// Copies weights for each socket.
+    /// Lets each socket read its copy of the weights of these names; `copy` copies their bytes, once for each socket.
     ///
     /// # Errors
-    /// As [`replicate::copies`].
-    pub(crate) fn replicate(&mut self, hot: &HotWeights, sockets: &ThreadSockets) -> Result<(), Error> {
-        let indexes: Vec<usize> =
-            hot.names.iter().filter_map(|name| self.indexes.get(name).copied()).collect();
+    /// As `copy`.
+    pub(crate) fn replicate(
+        &mut self,
+        names: &[String],
+        copy: impl FnOnce(&[&[u8]]) -> Result<Vec<Vec<SharedBytes>>, Error>,
+    ) -> Result<(), Error> {
+        let indexes: Vec<usize> = names.iter().filter_map(|name| self.indexes.get(name).copied()).collect();
         let bytes: Vec<&[u8]> = indexes.iter().map(|index| &*self.packed(*index).bytes).collect();
-        let copies = replicate::copies(&bytes, &sockets.cpus)?;
+        let copies = copy(&bytes)?;
         for (index, copies) in indexes.iter().zip(&copies) {
             self.tensors[*index].matrices_mut().iter_mut().for_each(|matrix| matrix.set_copies(copies));
         }
