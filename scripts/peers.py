@@ -554,6 +554,9 @@ def logits(arguments: argparse.Namespace) -> int:
             exact = girih_logits(arguments, model, text, ["--act-precision", "f32"] if chosen else [])
             options = [*precision(arguments, model), *arguments.girih_option]
             own = divergence(exact, girih_logits(arguments, model, text, options))
+            if arguments.girih_only:
+                print(f"| {model.name} | {own[0]:.2e} | {own[1]:.3f} | – | – | – | – |", flush=True)
+                continue
             theirs = divergence(exact, llama_logits(model, ids, arguments.threads))
             finer = divergence(exact, llama_logits(model, ids, arguments.threads, **single))
             found = [f"{kl:.2e} | {most:.3f}" for kl, most in (own, theirs, finer)]
@@ -603,6 +606,7 @@ def parser() -> argparse.ArgumentParser:
                                  help="do not time the first token, which needs a tokenizer")
             command.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here, as CSV")
         if name == "logits":
+            command.add_argument("--girih-only", action="store_true", help="leave llama.cpp out")
             command.add_argument("--text", type=Path, help="a text of at least --positions tokens")
             command.add_argument("--positions", type=int, default=64)
         command.add_argument("--tests", type=tests, default=default)

@@ -523,6 +523,12 @@ int ie_topology_cpu_to_node(const struct ie_topology_t *topo, int cpu);
  */
 int ie_topology_first_cpu_on_socket(const struct ie_topology_t *topo, int socket);
 
+/*
+ Pins the calling thread to the CPUs of a socket; threads that it starts later inherit them. Returns 0, or a negative
+ number if there is no such handle or socket, or the system refuses.
+ */
+int ie_topology_bind_thread_to_socket(const struct ie_topology_t *topo, int socket);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -20,7 +20,12 @@ pub fn model() -> Result<String> {
     name.ok_or_else(|| Fault::new(Status::NotFound, sentence))
 }
 
+/// A variable, such as one that names the folder of caches.
+pub fn variable(name: &str) -> Option<String> {
+    env::var(name).ok()
+}
+
 /// The folders of caches, as the program `girih` finds them.
 pub fn open_options() -> OpenOptions {
-    OpenOptions::from_vars(|name| env::var(name).ok())
+    OpenOptions::from_vars(variable)
 }

@@ -3,15 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih::tools::memory_json;
-use girih::{DType, Embedder, Model, Plan, Progress, Reply, RunOptions, Session, TextOrigin};
-use serde::Deserialize;
+use girih::{DType, Embedder, Model, Plan, Progress, Prompt, Reply, RunOptions, Session, TextOrigin};
 use serde_json::{Value, json};
 
+use crate::environment;
 use crate::handles::Handles;
-use crate::json::read;
-use crate::options::OptionFields;
+use crate::json::{known, read};
 use crate::reply::ReplyReader;
-use crate::request::{ReadyRequest, RequestFields};
 use crate::status::{Fault, Result};
 
 /// The open models.
@@ -33,30 +31,14 @@ pub struct OpenModel {
     notes: Arc<Mutex<Vec<String>>>,
 }
 
-/// The keys of a request for embeddings: a text or token ids for each vector.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EmbeddingFields {
-    input: Vec<InputField>,
-}
-
-/// What a vector is for.
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "a text or a list of token ids")]
-enum InputField {
-    Text(String),
-    /// With all special tokens.
-    Tokens(Vec<u32>),
-}
-
 impl OpenModel {
     /// Opens the files of a model; `options` are JSON.
     ///
     /// # Errors
     /// When an option is wrong, or the model cannot be opened.
     pub fn open(name: &str, options: Option<&str>) -> Result<OpenModel> {
-        let options: OptionFields = read("the options", options)?;
-        let (open, run) = (options.open_options()?, options.run_options()?);
+        let options = read("the options", options)?;
+        let (open, run) = known(girih::json::options(&options, &environment::variable))?;
         Ok(OpenModel::new(Model::open_with(name, &open)?, run))
     }
 
@@ -116,9 +98,10 @@ impl OpenModel {
     /// # Errors
     /// When the request is wrong or refused, or the model cannot be loaded.
     pub fn submit(&self, request: &str) -> Result<ReplyReader> {
-        let fields: RequestFields = read("the request", Some(request))?;
-        let ready = fields.ready(&self.model)?;
-        let ReadyRequest { request, prompt, is_chat } = ready;
+        let value = read("the request", Some(request))?;
+        let is_chat = value.get("messages").is_some_and(Value::is_array);
+        let request = known(girih::json::request(&value, &self.model))?;
+        let (request, prompt) = request.tokenized(&self.model)?;
         let reply = self.generate(request)?;
         Ok(ReplyReader::new(reply, self.model.name(), prompt, is_chat))
     }
@@ -192,12 +175,9 @@ impl OpenModel {
     /// When the request is wrong, the model is no encoder, or a text is too long. `Err` of `Ok` is the number that is
     /// needed, if `values` has fewer.
     pub fn embed(&self, request: &str, values: &mut [f32]) -> Result<Result<usize, usize>> {
-        let EmbeddingFields { input } = read("the request", Some(request))?;
-        let tokens = |input| match input {
-            InputField::Text(text) => self.tokenize(&text, false),
-            InputField::Tokens(tokens) => Ok(tokens),
-        };
-        let texts: Vec<Vec<u32>> = input.into_iter().map(tokens).collect::<Result<_>>()?;
+        let inputs = known(girih::json::inputs(&read("the request", Some(request))?))?;
+        let tokens = |input: Prompt| Ok(girih::Request::new(input).tokenized(&self.model)?.1);
+        let texts: Vec<Vec<u32>> = inputs.into_iter().map(tokens).collect::<Result<_>>()?;
         self.with_embedder(|embedder| {
             let too_many = || Fault::argument(format!("the request has {} texts: pass fewer", texts.len()));
             let needed = texts.len().checked_mul(embedder.width()).ok_or_else(too_many)?;

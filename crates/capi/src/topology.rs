@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use girih::tools::Topology;
+use girih::tools::{Topology, pin_to};
 
 use crate::handles::Handles;
-use crate::status::Result;
+use crate::status::{Fault, Result};
 
 /// The topologies that callers have read.
 pub static TOPOLOGIES: Handles<Topology> = Handles::new("topology", 4);
@@ -35,9 +35,25 @@ pub fn node_of(topology: &Topology, cpu: i32) -> Option<usize> {
 
 /// The lowest CPU of the socket with this index.
 pub fn first_cpu_on(topology: &Topology, socket: i32) -> Option<usize> {
+    cpus_on(topology, socket)?.into_iter().min()
+}
+
+/// Pins the calling thread to all CPUs of the socket with this index.
+///
+/// # Errors
+/// When there is no such socket, or the system refuses.
+pub fn bind_to(topology: &Topology, socket: i32) -> Result<()> {
+    let count = topology.sockets();
+    let missing =
+        || Fault::argument(format!("there is no socket {socket}; this machine has {count}, numbered from 0"));
+    Ok(pin_to(&cpus_on(topology, socket).ok_or_else(missing)?)?)
+}
+
+/// The CPUs of the socket with this index.
+fn cpus_on(topology: &Topology, socket: i32) -> Option<Vec<usize>> {
     let socket = *sockets(topology).get(usize::try_from(socket).ok()?)?;
     let on_it = topology.processors().iter().filter(|processor| processor.socket == socket);
-    on_it.map(|processor| processor.number).min()
+    Some(on_it.map(|processor| processor.number).collect())
 }
 
 /// The system's numbers of the sockets, in order.

@@ -17,6 +17,7 @@ use girih_tensor::DType;
 use crate::kernels::Table;
 use crate::kernels::packed::{Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
 use crate::ops::{Gate, Norm};
+use crate::rounded_floats::{RoundedFloat, bf16_bits};
 
 /// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +26,16 @@ pub enum ActivationPrecision {
     F32,
     /// The sum of two [`ActivationPrecision::Int8`] terms; the second is the rounding error of the first.
     Int8x2,
+    /// Half precision with a scale for each 32 values of a row, multiplied as `f32`.
+    Fp16,
     /// bf16.
     Bf16,
     /// Signed bytes with one scale for each 32 values of a row.
     Int8,
+    /// Eight-bit floats E4M3 with a scale for each 32 values of a row, multiplied as `f32`.
+    Fp8E4M3,
+    /// Eight-bit floats E5M2 with a scale for each 32 values of a row, multiplied as `f32`.
+    Fp8E5M2,
 }
 
 impl ActivationPrecision {
@@ -36,8 +43,11 @@ impl ActivationPrecision {
     pub const ALL: &'static [ActivationPrecision] = &[
         ActivationPrecision::F32,
         ActivationPrecision::Int8x2,
+        ActivationPrecision::Fp16,
         ActivationPrecision::Bf16,
         ActivationPrecision::Int8,
+        ActivationPrecision::Fp8E4M3,
+        ActivationPrecision::Fp8E5M2,
     ];
 
     /// The name on the command line.
@@ -45,20 +55,26 @@ impl ActivationPrecision {
         match self {
             ActivationPrecision::F32 => "f32",
             ActivationPrecision::Int8x2 => "int8x2",
+            ActivationPrecision::Fp16 => "fp16",
             ActivationPrecision::Bf16 => "bf16",
             ActivationPrecision::Int8 => "int8",
+            ActivationPrecision::Fp8E4M3 => "fp8-e4m3",
+            ActivationPrecision::Fp8E5M2 => "fp8-e5m2",
         }
     }
 
     /// The format with the same rounding, or a coarser one. Int8 has the scales of Q8_0. Int8x2 leaves
     /// an error of `1 / (124 · 248 √12)` of a group's largest value (root mean square), at most 6e-5 of
-    /// the group's root mean square; half precision leaves 2e-4.
+    /// the group's root mean square; half precision leaves 2e-4. E4M3 and E5M2 leave `0.425 / 16` and `0.425 / 8` of each value
+    /// (root mean square), 0.027 and 0.053; Q5_0 and Q4_0 leave 0.044 and 0.091 of a group's.
     pub fn format(self) -> DType {
         match self {
             ActivationPrecision::F32 => DType::F32,
-            ActivationPrecision::Int8x2 => DType::F16,
+            ActivationPrecision::Int8x2 | ActivationPrecision::Fp16 => DType::F16,
             ActivationPrecision::Bf16 => DType::BF16,
             ActivationPrecision::Int8 => DType::Q8_0,
+            ActivationPrecision::Fp8E4M3 => DType::Q5_0,
+            ActivationPrecision::Fp8E5M2 => DType::Q4_0,
         }
     }
 }
@@ -95,8 +111,8 @@ pub(crate) enum ActivationKind {
     /// Two columns of integers for each row.
     IntegersTwice(Coding),
     Floats,
-    /// Floats that are rounded to bf16.
-    Bf16,
+    /// Floats that are rounded.
+    Rounded(RoundedFloat),
     /// bf16 in pairs: a word holds those of two columns of weights.
     Bf16Pairs,
 }
@@ -112,7 +128,10 @@ impl ActivationKind {
         };
         match (precision, layout.coding()) {
             (ActivationPrecision::Bf16, _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
-            (ActivationPrecision::Bf16, _) => ActivationKind::Bf16,
+            (ActivationPrecision::Bf16, _) => ActivationKind::Rounded(RoundedFloat::Bf16),
+            (ActivationPrecision::Fp16, _) => ActivationKind::Rounded(RoundedFloat::Fp16),
+            (ActivationPrecision::Fp8E4M3, _) => ActivationKind::Rounded(RoundedFloat::E4M3),
+            (ActivationPrecision::Fp8E5M2, _) => ActivationKind::Rounded(RoundedFloat::E5M2),
             (ActivationPrecision::Int8, Some(coding)) => ActivationKind::Integers(coding),
             (ActivationPrecision::Int8x2, Some(coding)) => ActivationKind::IntegersTwice(coding),
             (ActivationPrecision::F32, _) | (_, None) => ActivationKind::Floats,
@@ -140,7 +159,12 @@ impl ActivationKind {
             ActivationKind::Integers(_) => ActivationPrecision::Int8,
             ActivationKind::IntegersTwice(_) => ActivationPrecision::Int8x2,
             ActivationKind::Floats => ActivationPrecision::F32,
-            ActivationKind::Bf16 | ActivationKind::Bf16Pairs => ActivationPrecision::Bf16,
+            ActivationKind::Rounded(RoundedFloat::Bf16) | ActivationKind::Bf16Pairs => {
+                ActivationPrecision::Bf16
+            }
+            ActivationKind::Rounded(RoundedFloat::Fp16) => ActivationPrecision::Fp16,
+            ActivationKind::Rounded(RoundedFloat::E4M3) => ActivationPrecision::Fp8E4M3,
+            ActivationKind::Rounded(RoundedFloat::E5M2) => ActivationPrecision::Fp8E5M2,
         }
     }
 
@@ -149,6 +173,7 @@ impl ActivationKind {
         let precision = self.precision();
         let multiplied = match self {
             ActivationKind::Bf16Pairs => table.matmul.bf16_name(),
+            ActivationKind::Rounded(RoundedFloat::Fp16 | RoundedFloat::E4M3 | RoundedFloat::E5M2) => "f32",
             _ => precision.name(),
         };
         Rounding { name: precision.name(), format: precision.format(), multiplied }
@@ -163,7 +188,7 @@ impl ActivationKind {
     pub fn coding(self) -> Option<Coding> {
         match self {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => Some(coding),
-            ActivationKind::Floats | ActivationKind::Bf16 | ActivationKind::Bf16Pairs => None,
+            ActivationKind::Floats | ActivationKind::Rounded(_) | ActivationKind::Bf16Pairs => None,
         }
     }
 
@@ -183,7 +208,7 @@ impl ActivationKind {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 DEPTH * coding.words()
             }
-            ActivationKind::Floats | ActivationKind::Bf16 => FLOAT_DEPTH,
+            ActivationKind::Floats | ActivationKind::Rounded(_) => FLOAT_DEPTH,
             ActivationKind::Bf16Pairs => FLOAT_DEPTH / 2,
         }
     }
@@ -195,7 +220,7 @@ impl ActivationKind {
                 values.div_ceil(GROUP) * coding.words()
             }
             // A lane may hold two columns of weights; the last lane is whole.
-            ActivationKind::Floats | ActivationKind::Bf16 => values.next_multiple_of(2),
+            ActivationKind::Floats | ActivationKind::Rounded(_) => values.next_multiple_of(2),
             ActivationKind::Bf16Pairs => values.div_ceil(2),
         }
     }
@@ -208,7 +233,7 @@ impl ActivationKind {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 row % coding.words() + 1 < coding.words() || word & EXPONENT != EXPONENT
             }
-            ActivationKind::Floats | ActivationKind::Bf16 => word & EXPONENT != EXPONENT,
+            ActivationKind::Floats | ActivationKind::Rounded(_) => word & EXPONENT != EXPONENT,
             ActivationKind::Bf16Pairs => word & EXPONENT != EXPONENT && word << 16 & EXPONENT != EXPONENT,
         }
     }
@@ -365,9 +390,10 @@ pub(crate) fn pack_block(
             integers.round(table, rest);
             integers.put(coding, groups, column + 1, columns, words);
         }
-        ActivationKind::Floats => floats(values, column, columns, words, |x| x.to_bits()),
-        ActivationKind::Bf16 => {
-            floats(values, column, columns, words, |x| bf16_bits(x) << 16);
+        ActivationKind::Floats => floats(values, column, columns, words),
+        ActivationKind::Rounded(to) => {
+            to.round(values, |index, bits| words[index * columns + column] = bits);
+            words.chunks_exact_mut(columns).skip(values.len()).for_each(|words| words[column] = 0);
         }
         ActivationKind::Bf16Pairs => {
             let mut pairs = [0; FLOAT_DEPTH / 2];
@@ -379,10 +405,10 @@ pub(crate) fn pack_block(
     }
 }
 
-fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32], bits: impl Fn(f32) -> u32) {
+fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32]) {
     let mut words = words.chunks_exact_mut(columns);
     for (words, x) in (&mut words).zip(values) {
-        words[column] = bits(*x);
+        words[column] = x.to_bits();
     }
     words.for_each(|words| words[column] = 0);
 }
@@ -397,13 +423,6 @@ fn pair_up(values: &[f32], words: &mut [u32; FLOAT_DEPTH / 2]) {
     if let [last] = last {
         words[pairs.len()] = bf16_bits(*last);
     }
-}
-
-/// The bits of the nearest bf16 number, ties to even; NaN stays NaN.
-fn bf16_bits(x: f32) -> u32 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
 /// A block of one row, rounded to integers.

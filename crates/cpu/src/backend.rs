@@ -7,7 +7,9 @@ use std::sync::Arc;
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource, WeightTouch};
 use girih_graph::description::Services;
 use girih_graph::store::Store;
-use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
+use girih_graph::{
+    AppliedOp, Error, ErrorKind, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value,
+};
 use girih_tensor::DType;
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
@@ -15,13 +17,17 @@ use crate::affinity::{self, Affinity};
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::{self, Table};
+use crate::memory_policy::{MemoryPolicy, PagePlacement};
 use crate::packed_store::Residence;
 use crate::pool::{ThreadPool, check_threads};
 use crate::present::ZeroBlocks;
 use crate::probe::{HostMachine, default_threads};
+use crate::replicate::{self, HotWeights};
 use crate::row_table::TablesInFile;
 use crate::run::CpuProgram;
+use crate::socket::ThreadSockets;
 use crate::state::CpuState;
+use crate::topology::Topology;
 use crate::weights::{CpuWeights, PackingRule};
 use crate::{lower, prefetch_distance};
 
@@ -40,6 +46,11 @@ pub struct CpuOptions {
     pub residence: Residence,
     /// Whether blocks of zeros are skipped (does not affect results).
     pub zero_blocks: ZeroBlocks,
+    /// The most bytes that copies of hot weights for all sockets take; without it nothing is copied (does not affect
+    /// results). Machines with one socket copy nothing.
+    pub hot_replicate: Option<u64>,
+    /// Where the pages of packed weights lie, unless the system decides (does not affect results).
+    pub memory_policy: Option<MemoryPolicy>,
 }
 
 impl Default for CpuOptions {
@@ -52,6 +63,8 @@ impl Default for CpuOptions {
             affinity: Affinity::default(),
             residence: Residence::default(),
             zero_blocks: ZeroBlocks::default(),
+            hot_replicate: None,
+            memory_policy: None,
         }
     }
 }
@@ -67,6 +80,9 @@ pub struct Cpu {
     precision: PrecisionRule,
     residence: Residence,
     zero_blocks: ZeroBlocks,
+    hot_replicate: Option<u64>,
+    sockets: ThreadSockets,
+    placement: Option<PagePlacement>,
     store: Option<Box<dyn Store>>,
     services: Option<RowServices>,
 }
@@ -84,7 +100,8 @@ impl Cpu {
     /// Creates a backend with the best kernels that the machine can run.
     ///
     /// # Errors
-    /// If `threads` is 0, or threads are to be pinned and no CPUs are known.
+    /// If `threads` is 0, threads are to be pinned and no CPUs are known, hot weights are to be copied for threads that
+    /// are not pinned, or the memory policy names a node without memory or weights in a file.
     pub fn new(options: CpuOptions) -> Result<Cpu, Error> {
         Cpu::with_table(options, kernels::tables()[0])
     }
@@ -94,10 +111,22 @@ impl Cpu {
     /// # Errors
     /// As [`Cpu::new`].
     pub fn with_table(options: CpuOptions, table: Table) -> Result<Cpu, Error> {
-        let topology = &HostMachine::here().topology;
-        let CpuOptions { threads, precision, affinity, residence, zero_blocks } = options;
+        Cpu::on_machine(options, table, HostMachine::here())
+    }
+
+    /// Creates a backend for a machine of this shape, such as a made-up one in tests. Its CPUs must exist if threads are
+    /// pinned.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn on_machine(options: CpuOptions, table: Table, machine: &HostMachine) -> Result<Cpu, Error> {
+        let topology = &machine.topology;
+        let CpuOptions { threads, precision, affinity, residence, zero_blocks, .. } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
+        check_replication(options, topology, cpus.is_some())?;
+        let placement = placement(options, &machine.memory_nodes)?;
+        let sockets = ThreadSockets::of(topology, threads, cpus.as_deref());
         Ok(Cpu {
             table,
             threads,
@@ -106,6 +135,9 @@ impl Cpu {
             precision,
             residence,
             zero_blocks,
+            hot_replicate: options.hot_replicate,
+            sockets,
+            placement,
             store: None,
             services: None,
         })
@@ -126,6 +158,27 @@ impl Cpu {
         TablesInFile::of(graph, self.services.as_ref().map(|services| &*services.0))
     }
 
+    /// The weights of a graph that each socket has a copy of.
+    fn hot(&self, graph: &Graph, in_file: &TablesInFile) -> HotWeights {
+        let of = |limit| HotWeights::of(graph, in_file, limit, self.sockets.count());
+        self.hot_replicate.map(of).unwrap_or_default()
+    }
+
+    /// What `tuning` says of copies of hot weights, if they were asked for.
+    fn replication(&self, weights: &CpuWeights) -> Option<String> {
+        let limit = self.hot_replicate?;
+        let sockets = self.sockets.count();
+        Some(match weights.copied() {
+            _ if sockets < 2 => "no copies of hot weights, as all threads run on one socket".to_owned(),
+            (0, _) => {
+                format!("no copies of hot weights, as none fits into {limit} bytes for {sockets} sockets")
+            }
+            (count, bytes) => {
+                format!("{count} hot matrices copied to each of {sockets} sockets, {bytes} bytes in all")
+            }
+        })
+    }
+
     /// The number of tasks that the threads have shared so far; a single thread shares none.
     pub fn tasks(&self) -> u64 {
         self.pool.get().map_or(0, ThreadPool::tasks)
@@ -140,9 +193,37 @@ impl Cpu {
         if let Some(pool) = self.pool.get() {
             return Ok(pool);
         }
-        let pool = ThreadPool::pinned(self.threads, self.cpus.clone())?;
+        let pool = ThreadPool::on_sockets(self.cpus.clone(), &self.sockets.of_threads)?;
         Ok(self.pool.get_or_init(|| pool))
     }
+}
+
+/// Refuses copies for threads that may run on any socket.
+fn check_replication(options: CpuOptions, topology: &Topology, is_pinned: bool) -> Result<(), Error> {
+    if options.hot_replicate.is_none() || is_pinned || topology.sockets() < 2 {
+        return Ok(());
+    }
+    let sentence = format!(
+        "hot-replicate needs pinned threads, but {} threads run on any of {} cores; \
+         choose affinity compact or scatter",
+        options.threads,
+        topology.cores()
+    );
+    Err(Error::with_kind(ErrorKind::Refused, sentence))
+}
+
+/// Where the pages of weights lie, on a machine whose nodes with memory these are.
+fn placement(options: CpuOptions, nodes: &[usize]) -> Result<Option<PagePlacement>, Error> {
+    let Some(policy) = options.memory_policy else { return Ok(None) };
+    if options.residence == Residence::File {
+        let sentence = format!(
+            "memory-policy {} places weights in memory, but weights are mapped from their file; \
+             choose weights read",
+            policy.name()
+        );
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
+    policy.on(nodes).map(Some)
 }
 
 impl Backend for Cpu {
@@ -206,7 +287,8 @@ impl Backend for Cpu {
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         let in_file = self.in_file(graph);
         MemoryPlan::on_host(PoolBytes {
-            weights: CpuWeights::plan(graph, &in_file),
+            weights: CpuWeights::plan(graph, &in_file)
+                .saturating_add(self.hot(graph, &in_file).bytes(self.sockets.count())),
             in_file: in_file.bytes(graph),
             state: CpuState::plan(graph, blocks),
             scratch: CpuProgram::plan(graph, self.threads, self.precision),
@@ -217,9 +299,14 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let rule = PackingRule { in_file: &self.in_file(graph), zero_blocks: self.zero_blocks };
+        let in_file = &self.in_file(graph);
+        let rule = PackingRule { in_file, zero_blocks: self.zero_blocks, placement: self.placement.as_ref() };
         let kept = (self.store.as_deref(), self.residence);
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
+        let hot = self.hot(graph, in_file);
+        if !hot.names.is_empty() {
+            weights.replicate(&hot.names, |bytes| replicate::copies(bytes, &self.sockets.cpus))?;
+        }
         weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
         Ok(weights)
     }
@@ -233,8 +320,9 @@ impl Backend for Cpu {
         } else {
             String::new()
         };
+        let copies = self.replication(weights).map_or(String::new(), |copies| format!("; {copies}"));
         let (few, many) = (few.name(), many.name());
-        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}"))
+        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}{copies}"))
     }
 
     fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {

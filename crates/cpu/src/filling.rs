@@ -8,6 +8,7 @@ use girih_graph::{Error, ErrorKind, Value, WeightSource};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, LINE, bands};
 use crate::memory::{Aligned, BytesOwner, SharedBytes};
+use crate::memory_policy::PagePlacement;
 use crate::pack::pack_band;
 use crate::packed_matrix::PackedShape;
 use crate::pool::{Grid, ThreadPool};
@@ -81,15 +82,16 @@ pub(crate) fn planned<'a>(weights: impl Iterator<Item = UnfilledWeight<'a>>) -> 
 /// makes them sparse.
 ///
 /// # Errors
-/// If `fill` fails, the first error in the order of bands; or if there is not enough memory.
+/// If `fill` fails, the first error in the order of bands; if there is not enough memory, or the system refuses
+/// `placement`.
 pub(crate) fn fill_weights<'a>(
     weights: impl Iterator<Item = UnfilledWeight<'a>>,
-    table: &Table,
-    pool: &ThreadPool,
+    placement: Option<&PagePlacement>,
+    (table, pool): (&Table, &ThreadPool),
     fill: &FillBand<'_>,
 ) -> Result<Vec<FilledWeight>, Error> {
     let mut ranges = MatrixRange::of_all(weights)?;
-    let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
+    let mut memory = Aligned::zeroed_on(MatrixRange::end(&ranges), "the packed weights", placement)?;
     let mut masks = vec![0; ranges.iter().map(MatrixRange::mask_words).sum()];
     fill_all(&ranges, (&mut memory, &mut masks), (table, pool), fill)?;
     leave_out_zeros(&mut ranges, &masks, &mut memory);

@@ -54,7 +54,11 @@ pub fn packed(bytes: &[u8]) {
             file[u32::from_le_bytes(*at) as usize % right.len()] = *byte;
         }
         if has(RENEW_TABLE) {
-            let rule = PackingRule { in_file: &TablesInFile::default(), zero_blocks: ZeroBlocks::Skip };
+            let rule = PackingRule {
+                in_file: &TablesInFile::default(),
+                zero_blocks: ZeroBlocks::Skip,
+                placement: None,
+            };
             let contents = contents(graph, &IDENTITY, rule).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));
         }

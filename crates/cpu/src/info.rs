@@ -14,6 +14,7 @@ use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
 use crate::kernels::processor::ProcessorModel;
 use crate::kernels::{self, Table};
+use crate::memory_policy::MemoryPolicy;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
 use crate::product_defaults::ProductDefault;
@@ -41,6 +42,8 @@ const PACKED_CACHE: &str = "packed-cache";
 const PACKED_CACHE_LIMIT: &str = "packed-cache-limit";
 const WEIGHTS: &str = "weights";
 const ZERO_BLOCKS: &str = "zero-blocks";
+const HOT_REPLICATE: &str = "hot-replicate";
+const MEMORY_POLICY: &str = "memory-policy";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -94,6 +97,23 @@ const OPTIONS: &[BackendOption] = &[
         values: AllowedValues::OneOf(|| names(ZERO_BLOCK_MODES)),
         repeats: false,
     },
+    BackendOption {
+        name: HOT_REPLICATE,
+        placeholder: "SIZE",
+        help: "Copy the weights that each token reads to every socket, in at most this size of copies in all, such \
+            as 8GB; off, and a single socket, copy nothing (does not affect results) [default: off]",
+        values: AllowedValues::Checked(|text| copy_limit(text).map(drop)),
+        repeats: false,
+    },
+    BackendOption {
+        name: MEMORY_POLICY,
+        placeholder: "POLICY",
+        help: "Place the pages of weights: local is the node of the thread that fills them, interleave all nodes in \
+            turn, node:N node N while it has room, strict:N node N only (does not affect results) \
+            [default: the policy of the process]",
+        values: AllowedValues::Checked(|text| MemoryPolicy::parse(text).map(drop)),
+        repeats: false,
+    },
 ];
 
 /// Values with the names that users write.
@@ -129,6 +149,14 @@ fn names<T>(choices: &Choices<T>) -> Vec<&'static str> {
 fn named<T: Copy>(choices: &Choices<T>, name: &str) -> Result<T, String> {
     let found = choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice);
     found.ok_or_else(|| format!("must be one of {}", names(choices).join(", ")))
+}
+
+/// The most bytes of copies of hot weights; `None` switches them off.
+fn copy_limit(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "off" => Ok(None),
+        size => byte_count(size).map(Some).map_err(|error| format!("{error}, or off")),
+    }
 }
 
 fn precision(name: &str) -> Result<ActivationPrecision, String> {
@@ -190,6 +218,8 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
         affinity: affinity.unwrap_or(defaults.affinity),
         residence: residence.unwrap_or(defaults.residence),
         zero_blocks: zero_blocks.unwrap_or(defaults.zero_blocks),
+        hot_replicate: settings.parsed(HOT_REPLICATE, copy_limit)?.unwrap_or(defaults.hot_replicate),
+        memory_policy: settings.parsed(MEMORY_POLICY, MemoryPolicy::parse)?,
     })
 }
 
@@ -273,7 +303,14 @@ mod tests {
     fn options_are_parsed() {
         let fixed = PrecisionRule::Fixed;
         assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), CpuOptions::default());
-        let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap"), (ZERO_BLOCKS, "keep")];
+        let all = [
+            (PRECISION, "int8x2"),
+            (AFFINITY, "scatter"),
+            (WEIGHTS, "mmap"),
+            (ZERO_BLOCKS, "keep"),
+            (HOT_REPLICATE, "5GB"),
+            (MEMORY_POLICY, "strict:1"),
+        ];
         let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
         let expected = CpuOptions {
             threads: 3,
@@ -281,6 +318,8 @@ mod tests {
             affinity: Affinity::Scatter,
             residence: Residence::File,
             zero_blocks: ZeroBlocks::Keep,
+            hot_replicate: Some(5_000_000_000),
+            memory_policy: Some(MemoryPolicy::Strict(1)),
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);
@@ -375,6 +414,8 @@ mod tests {
             (PACKED_CACHE_LIMIT, "1G"),
             (PACKED_CACHE_LIMIT, "-1"),
             (WEIGHTS, ""),
+            (HOT_REPLICATE, "all"),
+            (MEMORY_POLICY, "node:x"),
         ] {
             let error = choice(&[(option, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);

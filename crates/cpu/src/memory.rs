@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use girih_graph::{Error, ErrorKind};
 
+use crate::memory_policy::PagePlacement;
 use crate::os::{HUGE_PAGE, MappedFile, PageUse, PlainNumber, ZeroPages};
 
 /// Bytes of a cache line, and of the widest vector of any kernel.
@@ -45,11 +46,7 @@ impl<T: PlainNumber + Default> Aligned<T> {
     /// # Errors
     /// If there is not enough memory.
     pub fn zeroed_for(len: usize, purpose: &str, used: PageUse) -> Result<Aligned<T>, Error> {
-        let refused = || {
-            let bytes = len.saturating_mul(size_of::<T>());
-            let sentence = format!("cannot allocate {bytes} bytes for {purpose}");
-            Error::with_kind(ErrorKind::OutOfMemory, sentence)
-        };
+        let refused = || Self::refused(len, purpose);
         if Self::is_large(len) {
             let pages = ZeroPages::zeroed(len, used).map_err(|_| refused())?;
             return Ok(Aligned { memory: AlignedMemory::Pages(pages) });
@@ -62,6 +59,22 @@ impl<T: PlainNumber + Default> Aligned<T> {
         let start = data.as_ptr().align_offset(CACHE_LINE);
         Ok(Aligned { memory: AlignedMemory::Part { data, start, len } })
     }
+
+    /// As [`Aligned::zeroed`], in pages of their own that lie where `placement` says, if there is one.
+    ///
+    /// # Errors
+    /// If there is not enough memory, or the system refuses the placement.
+    pub fn zeroed_on(
+        len: usize,
+        purpose: &str,
+        placement: Option<&PagePlacement>,
+    ) -> Result<Aligned<T>, Error> {
+        let Some(placement) = placement.filter(|_| len > 0) else { return Aligned::zeroed(len, purpose) };
+        // A slice smaller than a huge page would share its pages with others.
+        let pages = ZeroPages::zeroed(len, PageUse::Whole).map_err(|_| Self::refused(len, purpose))?;
+        pages.place(placement).map_err(|error| placement.refused(&error))?;
+        Ok(Aligned { memory: AlignedMemory::Pages(pages) })
+    }
 }
 
 impl<T> Aligned<T> {
@@ -71,6 +84,11 @@ impl<T> Aligned<T> {
     /// Whether a slice of `len` elements has pages of its own.
     fn is_large(len: usize) -> bool {
         len >= HUGE_PAGE / size_of::<T>()
+    }
+
+    fn refused(len: usize, purpose: &str) -> Error {
+        let bytes = len.saturating_mul(size_of::<T>());
+        Error::with_kind(ErrorKind::OutOfMemory, format!("cannot allocate {bytes} bytes for {purpose}"))
     }
 
     /// The bytes that a slice of `len` elements takes.

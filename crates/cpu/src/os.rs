@@ -11,6 +11,10 @@ use std::slice;
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
+use crate::memory_policy::PagePlacement;
+#[cfg(target_os = "linux")]
+use crate::memory_policy::{MAX_NODES, MemoryPolicy};
+
 /// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and
 /// on most ARM systems.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -100,6 +104,15 @@ impl<T> ZeroPages<T> {
     /// The bytes of the pages that are mapped.
     fn mapped(&self) -> usize {
         (self.len * size_of::<T>()).next_multiple_of(page_size())
+    }
+
+    /// Places pages that no thread has touched yet.
+    ///
+    /// # Errors
+    /// If the system has no such call or refuses it.
+    pub fn place(&self, placement: &PagePlacement) -> io::Result<()> {
+        // SAFETY: this is the mapping that `zeroed` kept.
+        unsafe { place_pages(self.start.as_ptr().cast(), self.mapped(), placement) }
     }
 
     /// Keeps the first `len` numbers, and gives back whole pages behind them.
@@ -297,6 +310,50 @@ pub(crate) fn memory_file() -> io::Result<File> {
 /// Always.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn memory_file() -> io::Result<File> {
+
+/// Places pages that are touched later (`mbind(2)`).
+///
+/// # Errors
+/// If the system refuses.
+///
+/// # Safety
+/// The range must be whole pages of a mapping that belongs to the caller.
+#[cfg(target_os = "linux")]
+unsafe fn place_pages(
+    start: *mut std::ffi::c_void,
+    bytes: usize,
+    placement: &PagePlacement,
+) -> io::Result<()> {
+    const WORD_BITS: usize = std::ffi::c_ulong::BITS as usize;
+    let mut mask: [std::ffi::c_ulong; MAX_NODES / WORD_BITS] = [0; _];
+    for &node in placement.nodes.iter().filter(|&&node| node < MAX_NODES) {
+        mask[node / WORD_BITS] |= 1 << (node % WORD_BITS);
+    }
+    let (mode, mask, bits) = match placement.policy {
+        MemoryPolicy::Local => (libc::MPOL_LOCAL, ptr::null(), 0),
+        MemoryPolicy::Interleave => (libc::MPOL_INTERLEAVE, mask.as_ptr(), MAX_NODES + 1),
+        MemoryPolicy::Node(_) => (libc::MPOL_PREFERRED, mask.as_ptr(), MAX_NODES + 1),
+        MemoryPolicy::Strict(_) => (libc::MPOL_BIND, mask.as_ptr(), MAX_NODES + 1),
+    };
+    // SAFETY: the caller vouches for the range, whose contents the call does not change; the mask lives during the
+    // call and has the bits that it reads, which are one fewer than it is told.
+    let outcome = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, mask, bits, 0) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns an error: this system has no such call.
+///
+/// # Errors
+/// Always.
+///
+/// # Safety
+/// None is needed.
+#[cfg(not(target_os = "linux"))]
+unsafe fn place_pages(
+    _start: *mut std::ffi::c_void,
+    _bytes: usize,
+    _placement: &PagePlacement,
+) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -388,6 +445,49 @@ mod tests {
         for len in [0, usize::MAX, usize::MAX / 8, usize::MAX / 8 - 4096, 1 << 50] {
             assert!(ZeroPages::<u64>::zeroed(len, PageUse::Start).is_err(), "{len}");
         }
+    }
+
+    /// What the system says of the policy of a slice, in its line in the list of NUMA policies.
+    #[cfg(target_os = "linux")]
+    fn policy_of(pages: &ZeroPages<u8>) -> Option<String> {
+        let start = format!("{:x} ", pages.as_ptr().addr());
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
+        let own = maps.lines().find_map(|line| line.strip_prefix(&start))?;
+        Some(own.split(' ').next()?.to_owned())
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn pages_lie_where_they_are_placed() {
+        let nodes = crate::topology::memory_nodes(std::path::Path::new("/"));
+        let node = nodes[0];
+        for (policy, named) in [
+            (MemoryPolicy::Local, "local"),
+            (MemoryPolicy::Interleave, "interleave:"),
+            (MemoryPolicy::Node(node), "prefer"),
+            (MemoryPolicy::Strict(node), "bind:"),
+        ] {
+            let mut pages = ZeroPages::<u8>::zeroed(5000, PageUse::Whole).unwrap();
+            match pages.place(&policy.on(&nodes).unwrap()) {
+                Ok(()) => pages.fill(1),
+                // A container may forbid the call, and a system may lack it.
+                Err(error) => {
+                    assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)), "{error}");
+                    continue;
+                }
+            }
+            if let Some(found) = policy_of(&pages) {
+                assert!(found.starts_with(named), "{policy:?}: {found}");
+            }
+        }
+        let nowhere =
+            PagePlacement { policy: MemoryPolicy::Strict(MAX_NODES - 1), nodes: vec![MAX_NODES - 1] };
+        let pages = ZeroPages::<u8>::zeroed(5000, PageUse::Whole).unwrap();
+        let error = nowhere.refused(&pages.place(&nowhere).unwrap_err()).to_string();
+        assert!(
+            error.starts_with("this system refuses memory-policy strict:1023 for the weights ("),
+            "{error}"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::kernels::packed::{
 use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::memory::SharedBytes;
 use crate::present::{BandPlaces, FilledWeight, UnitGrid};
+use crate::socket;
 
 /// The matrices of a weight as they are packed.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,8 @@ pub(crate) struct PackedMatrix {
     pub row_parts: usize,
     /// Those of its bands.
     bytes: SharedBytes,
+    /// Copies of these bytes, one for each socket; none if sockets share them.
+    copies: Vec<SharedBytes>,
     places: BandPlaces,
     /// The number of its first band, if it is the matrix of an expert.
     first_band: usize,
@@ -89,6 +92,7 @@ impl PackedMatrix {
             columns,
             row_parts,
             bytes: bytes.sub_part(places.bytes(expert * each..(expert + 1) * each)),
+            copies: Vec::new(),
             places: places.clone(),
             first_band: expert * each,
             prefetch,
@@ -104,7 +108,8 @@ impl PackedMatrix {
     /// Returns one band: of a sparse matrix, the columns of its present units only.
     pub fn band(&self, index: usize) -> Band<'_> {
         let columns = self.units(index).map_or(self.columns, |(units, each)| units.len() * each);
-        let bytes = &self.bytes[self.bytes_of(index..index + 1)];
+        let near = if self.copies.is_empty() { 0 } else { socket::of_this_thread() };
+        let bytes = &self.bytes_on(near)[self.bytes_of(index..index + 1)];
         Band { layout: self.layout, columns, bytes, prefetch: self.prefetch }
     }
 
@@ -148,9 +153,25 @@ impl PackedMatrix {
         self.prefetch = choice;
     }
 
-    /// Returns the bytes of all bands, and the bytes of each, on average if it is sparse.
-    pub fn all_bands(&self) -> (&[u8], usize) {
-        (&self.bytes, self.bytes.len() / bands(self.rows).max(1))
+    /// The bytes of all bands, as the threads of a socket read them.
+    pub fn bytes_on(&self, socket: usize) -> &[u8] {
+        self.copies.get(socket).unwrap_or(&self.bytes)
+    }
+
+    /// Lets the threads of each socket read its copy of the weight that this matrix is a part of.
+    pub fn set_copies(&mut self, copies: &[SharedBytes]) {
+        let all = self.places.bytes(self.first_band..self.first_band + bands(self.rows));
+        self.copies = copies.iter().map(|copy| copy.sub_part(all.clone())).collect();
+    }
+
+    /// The bytes of all copies.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copies.iter().map(|copy| copy.len() as u64).sum()
+    }
+
+    /// The bytes of a band, on average if it is sparse.
+    pub fn mean_band_bytes(&self) -> usize {
+        self.bytes.len() / bands(self.rows).max(1)
     }
 
     /// Whether its values are packed as floats.

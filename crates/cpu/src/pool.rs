@@ -28,6 +28,7 @@ use crate::cut::{CutGroups, CutOutput, DisjointSlice, RowCuts};
 pub use crate::cut::{Grid, GroupTile, GroupedOutput, OutputTile};
 use crate::piece_queue::{PieceQueue, first_piece};
 use crate::prefetch::{PrefetchCursor, PrefetchTarget};
+use crate::socket;
 
 /// A task: called once in each thread, with the thread's index.
 type TaskFn<'a> = &'a (dyn Fn(usize) + Sync);
@@ -89,13 +90,26 @@ impl ThreadPool {
     /// # Panics
     /// If `cpus` has another number of threads.
     pub fn pinned(threads: usize, cpus: Option<Vec<Vec<usize>>>) -> Result<ThreadPool, Error> {
+        ThreadPool::on_sockets(cpus, &vec![0; threads])
+    }
+
+    /// As [`ThreadPool::pinned`], with the socket of each thread, from 0 on; the caller's is 0.
+    ///
+    /// # Errors
+    /// As [`ThreadPool::pinned`].
+    ///
+    /// # Panics
+    /// As [`ThreadPool::pinned`].
+    pub fn on_sockets(cpus: Option<Vec<Vec<usize>>>, sockets: &[usize]) -> Result<ThreadPool, Error> {
+        let threads = sockets.len();
         check_threads(threads)?;
+        let socket_count = sockets.iter().max().map_or(1, |last| last + 1);
         if let Some(cpus) = &cpus {
             assert_eq!(cpus.len(), threads, "each thread has its CPUs");
         }
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
-            target: CachePadded::default(),
+            targets: (0..socket_count).map(|_| CachePadded::default()).collect(),
             task: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -115,10 +129,10 @@ impl ThreadPool {
                 pin_to(&cpus[index])?;
             }
             if index > 0 {
-                let crew = Arc::clone(&pool.crew);
+                let (crew, socket) = (Arc::clone(&pool.crew), sockets[index]);
                 let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
                 let worker = builder
-                    .spawn(move || crew.work(index - 1))
+                    .spawn(move || crew.work(index - 1, socket))
                     .map_err(|error| Error::new(format!("cannot start {threads} threads: {error}")))?;
                 pool.workers.push(worker);
             }
@@ -143,10 +157,12 @@ impl ThreadPool {
         work()
     }
 
-    /// Sets what idle threads prefetch: `bytes`, which the next task reads for its first output, `piece`
-    /// bytes in each piece.
-    pub fn prefetch(&self, bytes: &[u8], piece: usize) {
-        self.crew.target.0.set(bytes, piece);
+    /// Sets what idle threads prefetch: what the next task reads for its first output, `piece` bytes in each piece.
+    /// `bytes` returns those that the threads of a socket read.
+    pub fn prefetch<'a>(&self, bytes: impl Fn(usize) -> &'a [u8], piece: usize) {
+        for (socket, target) in self.crew.targets.iter().enumerate() {
+            target.0.set(bytes(socket), piece);
+        }
     }
 
     /// Calls `body` once for each tile of `output`, with the thread's own memory from `locals`.
@@ -285,7 +301,7 @@ impl ThreadPool {
         let open = self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
         let (crew, mut cursor) = (&self.crew, self.cursor.get());
-        open.close(|| cursor.advance(&crew.target.0, |pieces| first_piece(pieces, 0, self.threads())));
+        open.close(|| cursor.advance(&crew.targets[0].0, |pieces| first_piece(pieces, 0, self.threads())));
         self.cursor.set(cursor);
         let theirs = self.crew.take_panic();
         match (own, theirs) {
@@ -311,8 +327,8 @@ impl Drop for ThreadPool {
 /// What the caller and the workers share.
 struct Crew {
     barrier: Barrier,
-    /// What idle threads prefetch.
-    target: CachePadded<PrefetchTarget>,
+    /// What idle threads of each socket prefetch.
+    targets: Box<[CachePadded<PrefetchTarget>]>,
     /// The current task. The caller writes it while no worker is in a task; workers read it while they
     /// are in one.
     task: UnsafeCell<Option<TaskFn<'static>>>,
@@ -327,10 +343,12 @@ unsafe impl Sync for Crew {}
 
 impl Crew {
     /// The loop of a worker, which is thread `worker + 1` of the pool.
-    fn work(&self, worker: usize) {
+    fn work(&self, worker: usize, socket: usize) {
+        socket::enter(socket);
+        let target = &self.targets[socket].0;
         let (mut seat, mut cursor) = (self.barrier.seat(worker), PrefetchCursor::default());
         let first = |pieces| first_piece(pieces, worker + 1, self.barrier.workers() + 1);
-        while let Some(_joined) = seat.join(|| cursor.advance(&self.target.0, first)) {
+        while let Some(_joined) = seat.join(|| cursor.advance(target, first)) {
             // SAFETY: this worker has joined a task and leaves it when `_joined` is
             // dropped, so the caller is between `open` and the end of `close` and does not write.
             let task = unsafe { *self.task.get() }.expect("set before the gate was opened");

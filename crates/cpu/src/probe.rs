@@ -21,6 +21,8 @@ pub struct HostMachine {
     pub quota: Option<f64>,
     /// The caches of these CPUs.
     pub caches: Caches,
+    /// The numbers of the NUMA nodes with memory; node 0 if the system does not list them.
+    pub memory_nodes: Vec<usize>,
 }
 
 impl HostMachine {
@@ -39,7 +41,8 @@ impl HostMachine {
             let is_known = !usable.processors().is_empty();
             let topology = if is_known { usable } else { Topology::uniform(count) };
             let caches = Caches::read(root, &topology);
-            HostMachine { topology, quota: topology::quota(root), caches }
+            let memory_nodes = topology::memory_nodes(root);
+            HostMachine { topology, quota: topology::quota(root), caches, memory_nodes }
         })
     }
 }

@@ -100,6 +100,14 @@ fn nodes(folder: &Path) -> Vec<(usize, Vec<usize>)> {
     online.into_iter().filter_map(node).collect()
 }
 
+/// The numbers of the NUMA nodes with memory, in order; node 0 alone if the system below `root` does not list them.
+/// `root` is `/` except in tests.
+pub fn memory_nodes(root: &Path) -> Vec<usize> {
+    let folder = root.join("sys/devices/system/node");
+    let listed = ["has_memory", "online"].iter().find_map(|name| numbers_of(&folder.join(name)));
+    listed.filter(|nodes| !nodes.is_empty()).unwrap_or_else(|| vec![0])
+}
+
 /// The number of CPUs that the cgroups of this process allow, such as 1.5; `None` without a limit.
 /// `root` is `/` except in tests.
 pub fn quota(root: &Path) -> Option<f64> {
@@ -284,6 +292,15 @@ pub(crate) mod tests {
             ("sys/devices/system/node/online", "0-1"),
         ]);
         assert_eq!(Topology::read(system.root()), Some(Topology::uniform(2)));
+    }
+
+    #[test]
+    fn nodes_with_memory_are_listed() {
+        let of = |files: &[(&str, &str)]| memory_nodes(FakeSystem::new(files).root());
+        let online = ("sys/devices/system/node/online", "0-1");
+        assert_eq!(of(&[online, ("sys/devices/system/node/has_memory", "1")]), [1]);
+        assert_eq!(of(&[online]), [0, 1]);
+        assert_eq!(of(&[("sys/devices/system/node/online", "x")]), [0]);
     }
 
     #[test]

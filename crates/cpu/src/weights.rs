@@ -11,7 +11,8 @@ use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Layout, bands};
 use crate::kernels::prefetch::PrefetchChoice;
-use crate::memory::Aligned;
+use crate::memory::{Aligned, SharedBytes};
+use crate::memory_policy::PagePlacement;
 use crate::packed_matrix::{PackedMatrix, PackedShape};
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
 use crate::pool::ThreadPool;
@@ -24,6 +25,8 @@ pub(crate) struct PackingRule<'a> {
     /// The tables that stay in their file.
     pub in_file: &'a TablesInFile,
     pub zero_blocks: ZeroBlocks,
+    /// Where their pages lie, unless the system decides.
+    pub placement: Option<&'a PagePlacement>,
 }
 
 /// All weights of a graph.
@@ -155,12 +158,15 @@ impl CpuWeights {
             places: kept.and_then(|kept| kept.places(&value.name)),
             ..unfilled(graph, id, value, rule.zero_blocks)
         });
-        let filled = fill_weights(unfilled, table, pool, &|(value, shape), band, stored, packed| match kept
-            .filter(|kept| kept.contains(&value.name))
-        {
-            Some(kept) => kept.read(&value.name, band, packed),
-            None => read_and_pack((value, shape), source, band, stored, packed),
-        })?;
+        let filled = fill_weights(
+            unfilled,
+            rule.placement,
+            (table, pool),
+            &|(value, shape), band, stored, packed| match kept.filter(|kept| kept.contains(&value.name)) {
+                Some(kept) => kept.read(&value.name, band, packed),
+                None => read_and_pack((value, shape), source, band, stored, packed),
+            },
+        )?;
         let mut filled = filled.into_iter();
         let mut next = || filled.next().expect("each matrix that is not mapped was filled");
         let mut weights = CpuWeights { indexes: HashMap::new(), tensors: Vec::new() };
@@ -317,13 +323,33 @@ impl CpuWeights {
         Some(checksum)
     }
 
+    /// Lets each socket read its copy of the weights of these names; `copy` copies their bytes, once for each socket.
+    ///
+    /// # Errors
+    /// As `copy`.
+    pub(crate) fn replicate(
+        &mut self,
+        names: &[String],
+        copy: impl FnOnce(&[&[u8]]) -> Result<Vec<Vec<SharedBytes>>, Error>,
+    ) -> Result<(), Error> {
+        let indexes: Vec<usize> = names.iter().filter_map(|name| self.indexes.get(name).copied()).collect();
+        let bytes: Vec<&[u8]> = indexes.iter().map(|index| &*self.packed(*index).bytes).collect();
+        let copies = copy(&bytes)?;
+        for (index, copies) in indexes.iter().zip(&copies) {
+            self.tensors[*index].matrices_mut().iter_mut().for_each(|matrix| matrix.set_copies(copies));
+        }
+        Ok(())
+    }
+
+    /// The number of matrices of which sockets have copies, and the bytes of all copies.
+    pub(crate) fn copied(&self) -> (usize, u64) {
+        let copied = self.matrices().map(PackedMatrix::copied_bytes).filter(|bytes| *bytes > 0);
+        copied.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))
+    }
+
     /// Sets how far ahead kernels prefetch matrices.
     pub(crate) fn set_prefetch(&mut self, choice: PrefetchChoice) {
-        for matrix in self.tensors.iter_mut().flat_map(|tensor| match tensor {
-            LoadedWeight::Matrix { matrix, .. } => std::slice::from_mut(matrix),
-            LoadedWeight::Matrices { each, .. } => each,
-            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
-        }) {
+        for matrix in self.tensors.iter_mut().flat_map(LoadedWeight::matrices_mut) {
             matrix.set_prefetch(choice);
         }
     }
@@ -351,6 +377,14 @@ impl LoadedWeight {
                 Some(&packed.bytes)
             }
             LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => None,
+        }
+    }
+
+    fn matrices_mut(&mut self) -> &mut [PackedMatrix] {
+        match self {
+            LoadedWeight::Matrix { matrix, .. } => std::slice::from_mut(matrix),
+            LoadedWeight::Matrices { each, .. } => each,
+            LoadedWeight::Vector { .. } | LoadedWeight::InFile(_) => &mut [],
         }
     }
 

@@ -21,7 +21,7 @@ use crate::prompt_map::PromptMap;
 use crate::reply_format::{ReplyFormat, ReplySplitter};
 use crate::reply_text::ReplyText;
 use crate::request_rules::{check_rows_for_drafts, with_own_stops, with_way_out};
-use crate::thinking_budget::ThinkingBudget;
+use crate::thinking_budget::ended_thinking;
 
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
@@ -664,6 +664,24 @@ impl Request {
         }
     }
 
+    /// This request with the tokens of its prompt in its place, and these tokens, for programs that report them. The reply
+    /// is the same, but has no [`Reply::prompt_map`](crate::Reply::prompt_map).
+    ///
+    /// ```
+    /// # let model = girih::Model::open("stories260k")?;
+    /// let (request, tokens) = girih::Request::new("Once upon a time").tokenized(&model)?;
+    /// assert_eq!(tokens, model.tokenize("Once upon a time")?);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model has no tokenizer or no chat template, the template refuses the conversation, or the text is too
+    /// long.
+    pub fn tokenized(mut self, model: &Model) -> Result<(Request, Vec<u32>)> {
+        let (tokens, format, _) = self.take_prompt(model)?;
+        Ok((Request { prompt: Prompt::Tokens(tokens.clone()), format, ..self }, tokens))
+    }
+
     /// A request for the logits that follow a prompt.
     pub(crate) fn for_logits(tokens: &[u32]) -> Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
@@ -764,25 +782,5 @@ impl Request {
             Ok(PreparedRequest { request, hooks, splitter, map: map.clone() })
         });
         prepared.collect()
-    }
-}
-
-/// The constraints of `count` replies whose thinking has at most `max` tokens.
-///
-/// # Errors
-/// When the request has a constraint of the caller.
-fn ended_thinking(
-    model: &Model,
-    format: Option<&ReplyFormat>,
-    max: u32,
-    count: u32,
-    constraints: Vec<Box<dyn Constraint>>,
-) -> Result<Vec<Box<dyn Constraint>>> {
-    match format {
-        // A grammar leaves no room for thinking.
-        Some(format) if constraints.is_empty() => (0..count)
-            .map(|_| Ok(Box::new(ThinkingBudget::new(model, format, max)?) as Box<dyn Constraint>))
-            .collect(),
-        _ => Ok(constraints),
     }
 }

@@ -14,6 +14,26 @@ use crate::reply_format::ReplyFormat;
 /// The maximum number of tokens for which the end of thinking waits until a character is complete.
 const MAX_WAIT: u32 = 3;
 
+/// The constraints of `count` replies whose thinking has at most `max` tokens.
+///
+/// # Errors
+/// When the request has a constraint of the caller.
+pub(crate) fn ended_thinking(
+    model: &Model,
+    format: Option<&ReplyFormat>,
+    max: u32,
+    count: u32,
+    constraints: Vec<Box<dyn Constraint>>,
+) -> Result<Vec<Box<dyn Constraint>>> {
+    match format {
+        // A grammar leaves no room for thinking.
+        Some(format) if constraints.is_empty() => (0..count)
+            .map(|_| Ok(Box::new(ThinkingBudget::new(model, format, max)?) as Box<dyn Constraint>))
+            .collect(),
+        _ => Ok(constraints),
+    }
+}
+
 /// Ends the thinking of one reply.
 pub(crate) struct ThinkingBudget {
     tokenizer: Arc<Tokenizer>,

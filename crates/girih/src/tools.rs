@@ -8,6 +8,8 @@ pub use crate::reply_json::{
     device_room, event_json, latency_json, logprobs_json, memory_json, message_json, rate_json, reply_json,
 };
 #[cfg(feature = "cpu")]
+pub use girih_cpu::affinity::pin_to;
+#[cfg(feature = "cpu")]
 pub use girih_cpu::topology::{Processor, Topology};
 pub use girih_file::{quote, read_secret, read_small, shorten_parse};
 pub use girih_words::confinement::{Confinement, can_limit_connections, confine};

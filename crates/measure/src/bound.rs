@@ -455,9 +455,10 @@ fn rounding(dtype: DType) -> f64 {
         DType::F32 => 24,
         DType::F16 => 11,
         DType::BF16 => 8,
-        DType::Q8_0 => {
+        DType::Q8_0 | DType::Q5_0 | DType::Q4_0 => {
             let off = (SCALE_GROUP - 1) as f64 / SCALE_GROUP as f64;
-            return 2.0 * LARGEST_OF_GROUP / Q8_0_LEVELS * (off / 12.0).sqrt();
+            let levels = levels(dtype).expect("they quantize");
+            return 2.0 * LARGEST_OF_GROUP / levels * (off / 12.0).sqrt();
         }
         other => panic!("activations and states are not rounded to {other}"),
     };

@@ -45,5 +45,5 @@ pub fn closed(py: Python<'_>, what: &str) -> PyErr {
 
 /// The value of a JSON text that the Python part wrote.
 pub fn parsed(py: Python<'_>, text: &str) -> PyResult<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| refused(py, format!("the options are not JSON: {error}")))
+    girih::json::parse("the options", text).map_err(|error| raised(py, &error))
 }

@@ -81,6 +81,16 @@ pub extern "C" fn ie_topology_first_cpu_on_socket(topo: *const TopologyHandle, s
     number(|| Ok(topology::first_cpu_on(&*TOPOLOGIES.get(topo.addr())?, socket))).unwrap_or(-1)
 }
 
+/// Pins the calling thread to the CPUs of a socket; threads that it starts later inherit them. Returns 0, or a negative
+/// number if there is no such handle or socket, or the system refuses.
+#[unsafe(no_mangle)]
+pub extern "C" fn ie_topology_bind_thread_to_socket(topo: *const TopologyHandle, socket: c_int) -> c_int {
+    match caught(|| topology::bind_to(&*TOPOLOGIES.get(topo.addr())?, socket)) {
+        Ok(()) => 0,
+        Err(_) => INVALID,
+    }
+}
+
 /// The number that the work finds, if there is one and it fits.
 fn number(work: impl FnOnce() -> Result<Option<usize>>) -> Option<c_int> {
     c_int::try_from(caught(work).ok()??).ok()

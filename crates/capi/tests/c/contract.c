@@ -273,8 +273,15 @@ static void embeddings(const char *folder) {
     OK(girih_close(model));
 }
 
+/* A thread of its own, so that no other test runs on the socket alone. */
+static void *bind_to_first(void *topo) {
+    CHECK(ie_topology_bind_thread_to_socket(topo, 0) == 0);
+    return NULL;
+}
+
 static void topology(void) {
     ie_topology_t *topo = NULL;
+    pthread_t bound;
     int socket;
     CHECK(ie_topology_init(NULL) < 0);
     CHECK(ie_topology_init(&topo) == 0 && topo != NULL);
@@ -285,6 +292,9 @@ static void topology(void) {
     }
     CHECK(ie_topology_first_cpu_on_socket(topo, socket) == -1 && ie_topology_first_cpu_on_socket(topo, -1) == -1);
     CHECK(ie_topology_cpu_to_socket(topo, -1) == -1 && ie_topology_cpu_to_node(topo, 1 << 30) == -1);
+    CHECK(ie_topology_bind_thread_to_socket(topo, -1) < 0 && ie_topology_bind_thread_to_socket(topo, socket) < 0);
+    CHECK(ie_topology_bind_thread_to_socket(NULL, 0) < 0);
+    CHECK(pthread_create(&bound, NULL, bind_to_first, topo) == 0 && pthread_join(bound, NULL) == 0);
     ie_topology_destroy(topo);
     CHECK(ie_topology_cpus(topo) == 0);
     ie_topology_destroy(topo);

@@ -189,6 +189,7 @@ impl Findings {
             "topology": {
                 "sockets": topology.sockets(),
                 "nodes": topology.nodes(),
+                "memory_nodes": girih_cpu::HostMachine::here().memory_nodes,
                 "cores": topology.cores(),
                 "processors": topology.processors().len(),
                 "quota": self.state.quota,
@@ -324,12 +325,14 @@ fn sandbox_json(report: &Result<SandboxReport>) -> Value {
 
 /// The numbers of the machine's parts, and the cgroup's limit.
 fn shape(topology: &Topology) -> String {
-    let quota = girih_cpu::HostMachine::here().quota;
-    let granted = quota.map_or(String::new(), |quota| format!("; the cgroup allows {quota:.2} CPUs"));
+    let machine = girih_cpu::HostMachine::here();
+    let nodes: Vec<String> = machine.memory_nodes.iter().map(usize::to_string).collect();
+    let granted = machine.quota.map_or(String::new(), |quota| format!("; the cgroup allows {quota:.2} CPUs"));
     format!(
-        "{}, {}, {}, {}{granted}",
+        "{}, {} (memory on node {}), {}, {}{granted}",
         counted(topology.sockets(), "socket"),
         counted(topology.nodes(), "NUMA node"),
+        nodes.join(", "),
         counted(topology.cores(), "core"),
         counted(topology.processors().len(), "CPU"),
     )

@@ -124,6 +124,8 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "compat-ie",
             "touch",
             "zero-blocks",
+            "hot-replicate",
+            "memory-policy",
             "touch-in-window",
             "q4-map",
             "iebin-f32",

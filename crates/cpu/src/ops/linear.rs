@@ -180,8 +180,11 @@ pub(crate) fn prefetch<'a>(
     gated: bool,
 ) {
     let Some(first) = weights.clone().next() else { return };
-    let (bytes, band_bytes) = first.all_bands();
-    pool.prefetch(bytes, bands_of_task(weights, gated, true, pool.threads()) * band_bytes);
+    let band_bytes = first.mean_band_bytes();
+    pool.prefetch(
+        |socket| first.bytes_on(socket),
+        bands_of_task(weights, gated, true, pool.threads()) * band_bytes,
+    );
 }
 
 /// The number of bands of each matrix in a piece of a task; a gated piece has as many of both.

@@ -93,12 +93,12 @@ impl Product<'_> {
                     (table.matmul.bf16)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
                 }
             }
-            ActivationKind::Floats | ActivationKind::Bf16 if self.weight.is_float() => {
+            ActivationKind::Floats | ActivationKind::Rounded(_) if self.weight.is_float() => {
                 for block in blocks {
                     self.multiply_floats(table, weights, block * FLOAT_DEPTH, block, sums);
                 }
             }
-            ActivationKind::Floats | ActivationKind::Bf16 => {
+            ActivationKind::Floats | ActivationKind::Rounded(_) => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
                 for block in blocks {
                     let first = block * FLOAT_DEPTH;

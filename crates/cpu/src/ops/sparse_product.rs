@@ -121,10 +121,10 @@ impl SparseProduct<'_> {
                 each_tile(&mut |x, sums| (table.matmul.tile)(coding, &panels, groups, x, sums));
             }
             ActivationKind::Bf16Pairs => each_tile(&mut |x, sums| (table.matmul.bf16)(band, 0, x, sums)),
-            ActivationKind::Floats | ActivationKind::Bf16 if weight.is_float() => {
+            ActivationKind::Floats | ActivationKind::Rounded(_) if weight.is_float() => {
                 each_tile(&mut |x, sums| (table.matmul.floats)(band, 0, x, sums));
             }
-            ActivationKind::Floats | ActivationKind::Bf16 => {
+            ActivationKind::Floats | ActivationKind::Rounded(_) => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
                 let columns = range.start * self.each..range.end * self.each;
                 let decoded = weight.decoded(table, self.band, columns, &mut lines);

@@ -184,6 +184,64 @@ fn results(
     step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
 }
 
+/// The nonnegative numbers of a type of floats, by its definition: a significand of `digits` stored bits, and these exponents.
+fn numbers_of(digits: i32, exponents: std::ops::RangeInclusive<i32>, largest: f64) -> Vec<f64> {
+    let steps = 2i32.pow(digits as u32);
+    let subnormal = (0..steps).map(|code| f64::from(code) * 2f64.powi(exponents.start() - digits));
+    let normal = exponents.clone().flat_map(|exponent| {
+        (steps..2 * steps).map(move |code| f64::from(code) * 2f64.powi(exponent - digits))
+    });
+    subnormal.chain(normal).filter(|number| *number <= largest).collect()
+}
+
+/// Rounds each group to the nearest of these numbers, ties to the even one, under the smallest power of two that makes
+/// them large enough.
+fn rounded_to(numbers: &[f64], x: &[f32]) -> Vec<f32> {
+    let largest = numbers[numbers.len() - 1];
+    let mut all = Vec::new();
+    for group in x.chunks(QUANT_GROUP) {
+        let most = group.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
+        let scale = (-200..).map(|power| 2f64.powi(power)).find(|scale| most <= largest * scale).unwrap();
+        all.extend(group.iter().map(|x| {
+            let size = f64::from(x.abs()) / scale;
+            let above = numbers.partition_point(|number| *number < size);
+            let below = above.saturating_sub(1);
+            let (down, up) = (size - numbers[below], numbers[above] - size);
+            let nearest = if down < up || (down == up && below % 2 == 0) { below } else { above };
+            ((numbers[nearest] * scale) as f32).copysign(*x)
+        }));
+    }
+    all
+}
+
+/// Results have the bits of rows that were rounded by the definition before, and are not rounded again.
+#[test]
+fn floats_of_fewer_bits_are_those_of_their_definition() {
+    let types = [
+        (ActivationPrecision::Fp16, numbers_of(10, -14..=15, 65504.0)),
+        (ActivationPrecision::Fp8E4M3, numbers_of(3, -6..=8, 448.0)),
+        (ActivationPrecision::Fp8E5M2, numbers_of(2, -14..=15, 57344.0)),
+    ];
+    let (mut random, table) = (Random(75), &portable());
+    for dtype in [DType::Q4_0, DType::Q6_K, DType::BF16, DType::F32] {
+        for rows in [1, 13] {
+            let graph = graph(dtype, 768, 33, rows);
+            let source = Source::random(&graph, &mut random);
+            let mut x = random.numbers(rows * 768);
+            // Groups of very different sizes.
+            x.chunks_mut(QUANT_GROUP).enumerate().for_each(|(at, group)| {
+                group.iter_mut().for_each(|x| *x *= 2f32.powi(at as i32 % 40 - 20));
+            });
+            for (precision, numbers) in &types {
+                let got = results(table, *precision, &graph, &source, &x);
+                let want =
+                    results(table, ActivationPrecision::F32, &graph, &source, &rounded_to(numbers, &x));
+                assert!(bits(&got) == bits(&want), "{precision:?} {dtype}, {rows} rows");
+            }
+        }
+    }
+}
+
 /// The rounding errors of int8 activations, in single precision.
 fn rest(x: &[f32]) -> Vec<f32> {
     let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / QUANT_GROUP]);
@@ -320,6 +378,7 @@ fn matrices_of_integers_and_floats_share_a_task() {
             PrecisionRule::Requested(ActivationPrecision::F32),
             PrecisionRule::Requested(ActivationPrecision::Bf16),
             PrecisionRule::Requested(ActivationPrecision::Int8x2),
+            PrecisionRule::Requested(ActivationPrecision::Fp8E4M3),
         ];
         for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
             let results = |threads: usize, x: &[f32]| {

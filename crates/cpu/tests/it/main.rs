@@ -31,6 +31,7 @@ mod row_tables;
 mod row_timing;
 mod rows;
 mod short_conv;
+mod sockets;
 mod speed;
 mod state;
 mod tasks;

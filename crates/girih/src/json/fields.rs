@@ -65,6 +65,11 @@ impl JsonFields {
         self.read(name, "an integer from 0 to 4294967295", as_u32)
     }
 
+    /// Takes a number of things, at least one.
+    pub fn count(&mut self, name: &'static str) -> Result<Option<u32>> {
+        self.read(name, "an integer from 1 to 4294967295", |value| as_u32(value).filter(|count| *count > 0))
+    }
+
     /// Takes a number of 64 bits without sign.
     pub fn u64(&mut self, name: &'static str) -> Result<Option<u64>> {
         self.read(name, "an integer from 0 to 18446744073709551615", Value::as_u64)

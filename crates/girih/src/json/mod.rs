@@ -7,7 +7,9 @@ mod fields;
 mod options;
 mod replies;
 mod requests;
+mod text;
 
-pub use options::{open_options, run_options};
+pub use options::{open_options, options, run_options};
 pub use replies::{event, text_spans};
-pub use requests::{conversation, request};
+pub use requests::{conversation, inputs, request};
+pub use text::parse;

@@ -19,8 +19,9 @@ use crate::run_options::{PromptCache, RunOptions};
 const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The options for opening a model: `variables` (those of the environment that girih may read), `program` (a girih that
-/// renders chat templates and waits for the disk in a process of its own), `chat_template`, `reply_style`, `adapters` (names
-/// and paths), `projector` and `allow_key`.
+/// renders chat templates and waits for the disk in a process of its own), `cache` (the folder of packed weights),
+/// `chat_template`, `reply_style`, `adapters` (names and paths), `projector`, `allow_key` and `architectures` (descriptions in
+/// TOML).
 ///
 /// ```
 /// let options = girih::json::open_options(&serde_json::json!({ "chat_template": "{{ messages[0].content }}" }))?;
@@ -33,11 +34,47 @@ const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 /// When a field is unknown or has a wrong value.
 pub fn open_options(value: &Value) -> Result<OpenOptions> {
     let mut fields = JsonFields::new("options of opening", value)?;
+    let options = taken_open(&mut fields, None)?;
+    fields.finish()?;
+    Ok(options)
+}
+
+/// The options of [`open_options`] and of [`run_options`] in one object, and `environment`: whether variables are those of
+/// `environment` and not the field `variables`.
+///
+/// ```
+/// let value = serde_json::json!({ "cache": "packed", "threads": 2 });
+/// let (open, run) = girih::json::options(&value, &|_| None)?;
+/// assert_eq!((open.cache, run.backend.settings().threads), (Some("packed".into()), Some(2)));
+/// # Ok::<(), girih::Error>(())
+/// ```
+///
+/// # Errors
+/// As these, and when there are variables and an environment.
+pub fn options(
+    value: &Value,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<(OpenOptions, RunOptions)> {
+    let mut fields = JsonFields::new("options", value)?;
+    let reads_environment = fields.flag("environment")?;
+    if reads_environment && value.get("variables").is_some_and(|variables| !variables.is_null()) {
+        return Err(refused("options: environment and variables exclude each other; give one".to_owned()));
+    }
+    let open = taken_open(&mut fields, reads_environment.then_some(environment))?;
+    let run = taken_run(&mut fields, &open)?;
+    fields.finish()?;
+    Ok((open, run))
+}
+
+/// The options for opening among these fields, with the variables of an environment or of a field.
+fn taken_open(
+    fields: &mut JsonFields,
+    environment: Option<&dyn Fn(&str) -> Option<String>>,
+) -> Result<OpenOptions> {
     let text = |key: &str, value: &Value| Some((key.to_owned(), value.as_str()?.to_owned()));
     let variables = fields.entries("variables", "an object of texts", text)?;
-    let options = OpenOptions::from_vars(|name| {
-        variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-    });
+    let given = |name: &str| variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let options = OpenOptions::from_vars(environment.unwrap_or(&given));
     let program = fields.text("program")?.map(PathBuf::from);
     let worker = |program: PathBuf, command: &str| (program, vec![command.into()]);
     let templates = program.clone().map_or(TemplateProcess::Own, |program| {
@@ -60,14 +97,15 @@ pub fn open_options(value: &Value) -> Result<OpenOptions> {
         projector: fields.text("projector")?.map(PathBuf::from),
         adapters,
         allow_key: fields.texts("allow_key")?,
+        cache: fields.text("cache")?.map(PathBuf::from).or(options.cache.clone()),
         ..options
     };
-    fields.finish()?;
-    Ok(options)
+    let descriptions = fields.texts("architectures")?;
+    descriptions.iter().try_fold(options, |options, description| options.architecture(description))
 }
 
 /// How a model is run: the fields of [`RunOptions`] but `images` and `given_rows`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
-/// `threads` beside it, `max_wait` in seconds, and `drafts` as `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
+/// `threads` beside it, `max_wait` in seconds, and `drafts` as `off`, `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
 /// with `open`.
 ///
 /// ```
@@ -83,27 +121,32 @@ pub fn open_options(value: &Value) -> Result<OpenOptions> {
 /// When a field is unknown or has a wrong value, or the drafting model cannot be opened.
 pub fn run_options(value: &Value, open: &OpenOptions) -> Result<RunOptions> {
     let mut fields = JsonFields::new("options of running", value)?;
+    let options = taken_run(&mut fields, open)?;
+    fields.finish()?;
+    Ok(options)
+}
+
+/// The options for running among these fields.
+fn taken_run(fields: &mut JsonFields, open: &OpenOptions) -> Result<RunOptions> {
     let default = RunOptions::default();
-    let options = RunOptions {
-        backend: choice(&mut fields)?,
-        kv: kv(&mut fields)?,
-        context: fields.u32("context")?,
-        chunk: fields.u32("chunk")?.unwrap_or(default.chunk),
-        sequences: fields.u32("sequences")?.unwrap_or(default.sequences),
+    Ok(RunOptions {
+        backend: choice(fields)?,
+        kv: kv(fields)?,
+        context: fields.count("context")?,
+        chunk: fields.count("chunk")?.unwrap_or(default.chunk),
+        sequences: fields.count("sequences")?.unwrap_or(default.sequences),
         waiting: fields.u32("waiting")?.unwrap_or(default.waiting),
         max_wait: fields.seconds("max_wait")?,
         tenant_waiting: fields.u32("tenant_waiting")?.unwrap_or(default.tenant_waiting),
         tenant_requests: fields.u32("tenant_requests")?.unwrap_or(default.tenant_requests),
         output_rows: fields.u32("output_rows")?.unwrap_or(default.output_rows),
-        drafts: drafts(&mut fields, open)?,
+        drafts: drafts(fields, open)?,
         draft_max: fields.u32("draft_max")?.unwrap_or(default.draft_max),
-        prompt_cache: prompt_cache(&mut fields)?,
+        prompt_cache: prompt_cache(fields)?,
         unread_events: fields.u32("unread_events")?.unwrap_or(default.unread_events),
         given_rows: false,
         images: false,
-    };
-    fields.finish()?;
-    Ok(options)
+    })
 }
 
 fn choice(fields: &mut JsonFields) -> Result<BackendChoice> {
@@ -128,6 +171,7 @@ fn kv(fields: &mut JsonFields) -> Result<Option<DType>> {
 fn drafts(fields: &mut JsonFields, open: &OpenOptions) -> Result<Drafts> {
     let Some(value) = fields.take("drafts") else { return Ok(Drafts::Off) };
     match value.as_str() {
+        Some("off") => Ok(Drafts::Off),
         Some("prompt-lookup") => Ok(Drafts::PromptLookup),
         Some("mtp") => Ok(Drafts::Mtp),
         None if value.is_object() => {
@@ -144,7 +188,7 @@ fn drafts(fields: &mut JsonFields, open: &OpenOptions) -> Result<Drafts> {
             };
             Ok(Drafts::Model(Model::open_with(&name, &own)?))
         }
-        _ => Err(fields.wrong("drafts", &value, "prompt-lookup, mtp, or {\"model\": NAME}")),
+        _ => Err(fields.wrong("drafts", &value, "off, prompt-lookup, mtp, or {\"model\": NAME}")),
     }
 }
 

@@ -4,6 +4,8 @@ use girih_engine::{Overflow, Sampling, Tenant, TimeLimits};
 #[cfg(feature = "grammar")]
 use girih_grammar::Grammar;
 use girih_graph::Result;
+use girih_words::TextOrigin;
+use girih_words::reply::Tool;
 use girih_words::template::Conversation;
 use serde_json::{Map, Value};
 
@@ -41,6 +43,7 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
     let continues_last = fields.flag("continue_final_message")?;
     let prompts = fields.read("add_generation_prompt", "true or false", Value::as_bool)?;
     let variables = fields.read("chat_template_kwargs", "an object", |value| value.as_object().cloned())?;
+    tools.as_deref().map(Tool::list).transpose()?;
     let Some(messages) = messages else {
         if tools.is_some()
             || documents.is_some()
@@ -64,9 +67,33 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
     }))
 }
 
-/// A request: `prompt` (a text or token ids) or the fields of [`conversation`]; the fields of [`Sampling`] (`logit_bias`
-/// has ids as names); one of `schema`, `json_object`, `regex`, `choice`, `grammar` and `tool_choice`; and the other settings of
-/// [`Request`] under their names.
+/// The texts and token ids of a request for vectors: `input`, a list of them.
+///
+/// ```
+/// assert_eq!(girih::json::inputs(&serde_json::json!({ "input": ["a cat", [2, 3]] }))?.len(), 2);
+/// # Ok::<(), girih::Error>(())
+/// ```
+///
+/// # Errors
+/// When a field is unknown or has a wrong value.
+pub fn inputs(value: &Value) -> Result<Vec<Prompt>> {
+    let mut fields = JsonFields::new("request", value)?;
+    let inputs = fields.list("input", "a list of texts and of lists of token ids", text_or_tokens)?;
+    fields.finish()?;
+    inputs.ok_or_else(|| refused("request: it has no input".to_owned()))
+}
+
+/// A prompt that is a text or a list of token ids.
+fn text_or_tokens(value: &Value) -> Option<Prompt> {
+    match value {
+        Value::String(text) => Some(Prompt::Text(text.clone())),
+        value => Some(Prompt::Tokens(value.as_array()?.iter().map(as_u32).collect::<Option<_>>()?)),
+    }
+}
+
+/// A request: `prompt` (a text, whose special tokens are parsed with `special`, or token ids) or the fields of [`conversation`]; the fields of [`Sampling`] (`logit_bias`
+/// has ids as names); one of `schema`, `json_object`, `regex`, `choice`, `grammar` and `tool_choice`; `text` (false for
+/// token ids alone); and the other settings of [`Request`] under their names.
 ///
 /// ```
 /// use girih::Model;
@@ -83,8 +110,9 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
 pub fn request(value: &Value, model: &Model) -> Result<Request> {
     let mut fields = JsonFields::new("request", value)?;
     let mut request =
-        Request::new(prompt(&mut fields)?).sampling(sampling(&mut fields, model.default_sampling())?);
+        Request::new(prompt(&mut fields, model)?).sampling(sampling(&mut fields, model.default_sampling())?);
     request = with_length(request, &mut fields)?;
+    request = with_thinking(request, &mut fields, is_chat(value))?;
     request = with_stops(request, &mut fields)?;
     request = with_numbers(request, &mut fields)?;
     request = with_constraint(request, &mut fields)?;
@@ -92,12 +120,21 @@ pub fn request(value: &Value, model: &Model) -> Result<Request> {
     Ok(request)
 }
 
-fn prompt(fields: &mut JsonFields) -> Result<Prompt> {
-    let prompt = fields.read("prompt", "a text or a list of token ids", |value| match value {
-        Value::String(text) => Some(Prompt::Text(text.clone())),
-        value => Some(Prompt::Tokens(value.as_array()?.iter().map(as_u32).collect::<Option<_>>()?)),
-    })?;
+/// Whether a request continues a conversation.
+fn is_chat(value: &Value) -> bool {
+    value.get("messages").is_some_and(|messages| !messages.is_null())
+}
+
+fn prompt(fields: &mut JsonFields, model: &Model) -> Result<Prompt> {
+    let prompt = fields.read("prompt", "a text or a list of token ids", text_or_tokens)?;
+    let is_special = fields.flag("special")?;
     match (prompt, taken_conversation(fields)?) {
+        (Some(Prompt::Text(text)), None) if is_special => {
+            Ok(Prompt::Tokens(model.tokenize_as(&text, TextOrigin::Template)?))
+        }
+        (Some(_), None) | (None, Some(_)) if is_special => {
+            Err(refused("request: special is for a prompt of text; remove it".to_owned()))
+        }
         (Some(prompt), None) => Ok(prompt),
         (None, Some(conversation)) => Ok(Prompt::Conversation(conversation)),
         (Some(_), Some(_)) => {
@@ -118,7 +155,7 @@ fn sampling(fields: &mut JsonFields, default: Sampling) -> Result<Sampling> {
         };
         Some((id.parse().ok()?, bias as f32))
     })?;
-    Ok(Sampling {
+    let sampling = Sampling {
         temperature: fields.f32("temperature")?.unwrap_or(default.temperature),
         top_k: fields.u32("top_k")?.unwrap_or(default.top_k),
         top_p: fields.f32("top_p")?.unwrap_or(default.top_p),
@@ -138,7 +175,9 @@ fn sampling(fields: &mut JsonFields, default: Sampling) -> Result<Sampling> {
         seed: fields.u64("seed")?.unwrap_or(default.seed),
         bias: if bias.is_empty() { default.bias } else { bias },
         dry: default.dry,
-    })
+    };
+    sampling.check()?;
+    Ok(sampling)
 }
 
 fn with_length(mut request: Request, fields: &mut JsonFields) -> Result<Request> {
@@ -154,10 +193,17 @@ fn with_length(mut request: Request, fields: &mut JsonFields) -> Result<Request>
     if fields.flag("truncate")? {
         request = request.overflow(Overflow::Truncate);
     }
-    if let Some(max) = fields.u32("thinking_budget")? {
-        request = request.thinking_budget(max);
-    }
     Ok(request)
+}
+
+fn with_thinking(request: Request, fields: &mut JsonFields, is_chat: bool) -> Result<Request> {
+    match fields.u32("thinking_budget")? {
+        Some(_) if !is_chat => {
+            Err(refused("request: thinking_budget needs messages, and there are none".to_owned()))
+        }
+        Some(max) => Ok(request.thinking_budget(max)),
+        None => Ok(request),
+    }
 }
 
 fn with_stops(mut request: Request, fields: &mut JsonFields) -> Result<Request> {
@@ -182,6 +228,9 @@ fn with_numbers(mut request: Request, fields: &mut JsonFields) -> Result<Request
     }
     if let Some(name) = fields.text("adapter")? {
         request = request.adapter(name);
+    }
+    if fields.read("text", "true or false", Value::as_bool)? == Some(false) {
+        request = request.without_text();
     }
     if let Some(name) = fields.text("tenant")? {
         request = request.tenant(Tenant::new(&name));

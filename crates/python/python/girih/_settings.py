@@ -33,6 +33,10 @@ class OpenOptions(TypedDict, total=False):
     """The file of the image tower of a GGUF."""
     allow_key: str | Sequence[str]
     """Keys of the model's configuration that are unknown and may be ignored."""
+    architectures: str | Sequence[str]
+    """Descriptions (TOML) of architectures that girih does not include."""
+    cache: str
+    """The folder of packed weights; by default the one that the program has."""
 
 
 class Options(OpenOptions, total=False):
@@ -81,6 +85,8 @@ class RequestSettings(TypedDict, total=False):
     """The number of tokens before which neither the model nor a stop ends the reply."""
     fill_context: bool
     """Lets the reply be as long as the context allows."""
+    special: bool
+    """Parses special tokens in a prompt of text."""
     truncate: bool
     """Drops the oldest tokens when the context is full, instead of refusing the request."""
     temperature: float
