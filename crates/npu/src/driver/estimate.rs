@@ -181,9 +181,9 @@ pub struct HostSpread {
     pub usual_position: u32,
 }
 
-/// A token takes the usual time if it takes at most as many times the mean. One that moves a window
-/// takes several times the mean.
-const USUAL: f64 = 1.25;
+/// A token takes the usual time if it takes at most as many times the mean. Attention on the host
+/// grows by less within a block; a window that moves takes several times the mean.
+const USUAL: f64 = 2.0;
 
 impl HostSeconds {
     /// All seconds.
