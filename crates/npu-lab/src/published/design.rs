@@ -156,11 +156,6 @@ impl Design {
         self.ring(channel, &[fifo], |fifo| (fifo.empty, fifo.full));
     }
 
-    /// Makes a channel fill fifos in rotation, one buffer of each.
-    pub fn fill_all(&mut self, channel: Channel, fifos: &[&Fifo]) {
-        self.ring(channel, fifos, |fifo| (fifo.empty, fifo.full));
-    }
-
     /// Makes a channel empty a fifo.
     pub fn drain(&mut self, channel: Channel, fifo: &Fifo) {
         self.ring(channel, &[fifo], |fifo| (fifo.full, fifo.empty));
