@@ -593,6 +593,12 @@ impl WordRuns {
     /// the `words` words after the first `done` of a pass; starts are relative
     /// to the descriptor.
     pub fn walk(&self, done: u64, words: u64, mut piece: impl FnMut(u64, u64)) {
+        if self.outer.is_empty() && done + words <= self.run {
+            if words > 0 {
+                piece(done, words);
+            }
+            return;
+        }
         let (mut index, mut within, mut left) = (done / self.run, done % self.run, words);
         let mut counters: Vec<u64> = Vec::with_capacity(self.outer.len());
         let mut start = 0;
