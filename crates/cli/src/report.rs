@@ -152,8 +152,9 @@ impl ReplyTotals {
     }
 }
 
-/// The counts and times of a reply as a line for people.
-pub fn summary(reply: &FinishedReply) -> String {
+/// The counts and times of a reply as a line for people. On a simulated device only the counts: its steps took as long
+/// as the simulation needed.
+pub fn summary(reply: &FinishedReply, is_simulated: bool) -> String {
     let Stats { cached, images, prefill, decode, drafted, accepted, .. } = reply.stats;
     let seen = match images.tokens {
         0 => String::new(),
@@ -163,6 +164,14 @@ pub fn summary(reply: &FinishedReply) -> String {
         0 => String::new(),
         _ => format!("; drafts: {accepted} of {} accepted", counted(drafted, "token")),
     };
+    if is_simulated {
+        let [all, prefilled, decoded] =
+            [cached + prefill.tokens, prefill.tokens, decode.tokens].map(|tokens| counted(tokens, "token"));
+        return format!(
+            "prompt: {all} ({cached} cached); {seen}prefill: {prefilled}; decode: {decoded}{drafts}; the device is \
+             simulated: 'girih profile' prints its times"
+        );
+    }
     format!(
         "prompt: {} ({cached} cached); {seen}prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s{drafts}",
         counted(cached + prefill.tokens, "token"),

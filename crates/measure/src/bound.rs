@@ -339,8 +339,8 @@ impl ErrorBound {
         BoundUse { not_followed: Vec::new(), counted: counted.collect(), uncertain_choices: 0 }
     }
 
-    /// Whether weights were quantized.
-    pub(crate) fn has_quantized_weights(&self) -> bool {
+    /// Whether weights were quantized after the golden was made.
+    pub fn has_quantized_weights(&self) -> bool {
         self.one.weights > 0.0
     }
 

@@ -60,6 +60,22 @@ pub enum Disagreement {
     },
 }
 
+/// The ranks of both sides' choices at a step, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ChoiceRanks {
+    /// The rank of the golden's token among the model's logits.
+    pub golden_in_model: usize,
+    /// The rank of the model's token among the golden's five; none if it is not among them.
+    pub model_in_golden: Option<usize>,
+}
+
+impl ChoiceRanks {
+    /// Whether the golden's token is among the model's best `k`, and the model's among the golden's.
+    pub fn within(self, k: usize) -> [bool; 2] {
+        [self.golden_in_model <= k, self.model_in_golden.is_some_and(|rank| rank <= k)]
+    }
+}
+
 /// What a row may differ from a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepAllowance {
@@ -135,6 +151,17 @@ impl GoldenStep {
         f64::from(rest[0]) - f64::from(others)
     }
 
+    /// The ranks of the golden's token in a row of logits, and of the row's token in the golden. A row
+    /// whose largest logit is the golden's token, too, chooses that.
+    pub(crate) fn choice_ranks(&self, row: &[f32]) -> ChoiceRanks {
+        let own = row[self.token as usize];
+        let larger = row.iter().filter(|logit| !(**logit <= own)).count();
+        let ours = if larger == 0 { self.token } else { largest(row) };
+        // Tied logits of the golden are in any order, and its token is one of them.
+        let rank = if ours == self.token { Some(0) } else { self.top5.iter().position(|id| *id == ours) };
+        ChoiceRanks { golden_in_model: larger + 1, model_in_golden: rank.map(|rank| rank + 1) }
+    }
+
     fn wrong_rank(&self, row: &[f32], allowance: f64) -> Option<Disagreement> {
         let logit = |id: u32| f64::from(row[id as usize]);
         let others = (0..row.len() as u32).filter(|id| !self.top5.contains(id));
@@ -172,6 +199,21 @@ mod tests {
         step().check("step 0").expect("it is consistent");
         assert_eq!(step().disagreement(&ROW, StepAllowance::of(0.0)), None);
         assert_eq!(step().lead(&ROW), 1.0);
+    }
+
+    #[test]
+    fn both_choices_have_a_rank_on_the_other_side() {
+        let ranks = |golden_in_model, model_in_golden| ChoiceRanks { golden_in_model, model_in_golden };
+        assert_eq!(step().choice_ranks(&ROW), ranks(1, Some(1)));
+        let other = GoldenStep { token: 3, margin: 1.0, top5: [3, 4, 5, 2, 1] };
+        assert_eq!(other.choice_ranks(&ROW), ranks(3, Some(3)));
+        assert_eq!(ranks(3, Some(3)).within(3), [true, true]);
+        assert_eq!(ranks(3, Some(3)).within(2), [false, false]);
+        let absent = GoldenStep { token: 0, margin: 1.0, top5: [0, 4, 3, 2, 1] };
+        assert_eq!(absent.choice_ranks(&ROW), ranks(6, None));
+        assert_eq!(absent.choice_ranks(&ROW).within(5), [false, false]);
+        // A logit that is no number is before every other one.
+        assert_eq!(step().choice_ranks(&[f32::NAN, 2.0, 3.0, 4.0, 5.0, 6.0]).golden_in_model, 2);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Profile {
     pub steps: u64,
     /// The number of rows of all steps.
     pub tokens: u64,
-    /// The wall-clock time of all steps in seconds.
+    /// The wall-clock time of all steps in seconds; of a simulated device, a caller replaces it by the sum of the rows.
     pub wall_seconds: f64,
     /// The index of a node's row, by operator and name.
     #[serde(skip)]

@@ -229,7 +229,10 @@ impl ChatLoop<'_> {
             ChatCommand::Regen => return self.regenerate().map(ControlFlow::Continue),
             ChatCommand::Continue => return self.go_on().map(ControlFlow::Continue),
             ChatCommand::Help => HELP.to_owned(),
-            ChatCommand::Stats => self.last.as_ref().map_or("no reply yet".to_owned(), summary),
+            ChatCommand::Stats => match &self.last {
+                None => "no reply yet".to_owned(),
+                Some(reply) => summary(reply, self.args.device.backend.choice()?.info().is_simulated),
+            },
             ChatCommand::System(None) => match self.dialogue.system() {
                 Some(text) => format!("system message: {text}"),
                 None => "no system message; /system TEXT sets one".to_owned(),

@@ -53,8 +53,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let show = args.device.show.show();
     let threads = args.device.thread_count();
-    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads, show)?) };
-    let named = if args.image { of_image(args, &model)? } else { of_text(args, &model)? };
+    let is_simulated = args.device.backend.choice()?.info().is_simulated;
+    let has_limits = !args.no_limits && !is_simulated;
+    let limits = if has_limits { Some(MachineLimits::measure(threads, show)?) } else { None };
+    let mut named = if args.image { of_image(args, &model)? } else { of_text(args, &model)? };
+    if is_simulated {
+        // The steps took as long as the simulation needed, which says nothing about the device.
+        named.iter_mut().for_each(|(_, profile)| profile.wall_seconds = profile.node_seconds());
+        show.note("times are simulated: those of the array, of the host and of transfers, one after another");
+    }
     let limits = limits.map(|limits| {
         let weights = &model.files().weights;
         ProfileLimits { limits, model_bytes: weights.container().bytes() }

@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     phases.add("first token", reply.stats.prefill.time);
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
-    show.detail(summary(&reply));
+    show.detail(summary(&reply, args.device.backend.choice()?.info().is_simulated));
     if args.compat_ie {
         return compat_line(&ReplyTotals::of(&ready.tokens, &reply));
     }

@@ -10,8 +10,8 @@ use girih_file::ContainerKind;
 use girih_measure::{
     BoundUse, Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound,
     FailedStep, Golden, GoldenPrecision, GoldenPrompt, GoldenSizes, IMAGE_ROWS, ImageSizes, LayerRow,
-    MtpGolden, MtpVerdict, PromptVerdict, TowerBound, diagnose_image, verify as gate, verify_encoder,
-    verify_mtp,
+    MtpGolden, MtpVerdict, PromptVerdict, TopChoices, TowerBound, diagnose_image, verify as gate,
+    verify_encoder, verify_mtp,
 };
 use girih_model::{AssistantFiles, ModelLimits, TowerFiles};
 use serde_json::json;
@@ -47,6 +47,11 @@ pub struct Args {
     /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "source")]
     against: Against,
+    /// Also count the greedy steps whose token is among the other side's best K, from 1 to 5. For weights that were
+    /// quantized after the golden was made, it decides these steps instead of the bound.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=5),
+          conflicts_with_all = ["source", "mtp", "assistant"])]
+    top_k: Option<u8>,
     /// Compare the layer for multi-token prediction instead of the model: a golden file from scripts/mtp_golden.py.
     #[arg(long, conflicts_with_all = ["source", "adapters"])]
     mtp: bool,
@@ -249,6 +254,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let arch = args.adapters.one_beside(&args.model.arch)?;
     let model = loading::open(&args.model.model, &arch)?;
     if model.files().facts.is_encoder() {
+        if args.top_k.is_some() {
+            return Err(Error::call("an encoder has no greedy steps to rank; omit --top-k"));
+        }
         return run_encoder(args, &model, golden);
     }
     if args.mtp || args.assistant.is_some() {
@@ -259,6 +267,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let bar = bar(&args.device);
     let mut verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
     bar.finish_and_clear();
+    let top = args.top_k.map(usize::from);
+    let decides = top.filter(|_| run.bound.has_quantized_weights());
+    decides.iter().for_each(|k| verdict.decide_by_top(*k));
     let mut images = Vec::new();
     for (index, prompt) in run.golden.prompts.iter().enumerate() {
         let Some(tower) = &mut run.tower else { break };
@@ -274,11 +285,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "activations": run.activations,
             "bound": verdict.bound,
             "prompts": verdict.prompts,
+            "top_k": top,
+            "top_k_decides": decides.is_some(),
+            "top_choices": top.map(|k| verdict.prompts.iter().map(|one| one.top_choices(k)).collect::<Vec<_>>()),
             "images": images,
         }))?;
     } else {
         for prompt in &verdict.prompts {
-            print_line!("{}", sentence(prompt))?;
+            print_line!("{}{}", sentence(prompt), top_sentence(prompt, top))?;
         }
         for (index, rows) in &images {
             let first = rows.iter().find(|row| !row.within());
@@ -287,6 +301,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print_line!("images of prompt {index}: rows within {worst:.2e}{}", out_of_bound(first))?;
         }
         print_line!("bound: {}", verdict.bound)?;
+        if let Some(k) = decides {
+            print_line!("weights are quantized, so inclusion in the best {k} decides greedy steps")?;
+        }
         print_line!("activations in {}", run.activations)?;
         print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
@@ -401,6 +418,18 @@ fn sentence(prompt: &PromptVerdict) -> String {
         text += &format!("; step {} fails: {}", failed.step, disagreement(failed));
     }
     text
+}
+
+/// The counts of steps whose tokens are among the other side's best, as the end of a sentence.
+fn top_sentence(prompt: &PromptVerdict, top: Option<usize>) -> String {
+    let Some(k) = top else { return String::new() };
+    let TopChoices { golden_in_model, model_in_golden, first_outside } = prompt.top_choices(k);
+    let all = prompt.greedy_tokens;
+    let first = first_outside.map_or_else(String::new, |step| format!(", first outside at step {step}"));
+    format!(
+        "; best {k}: the golden's token in the model's {golden_in_model} of {all}, the model's in the golden's \
+         {model_in_golden} of {all}{first}"
+    )
 }
 
 /// Why a step fails, as the end of a sentence.

@@ -108,6 +108,33 @@ fn models_are_compiled_and_compared_from_their_configurations() {
     assert!(text.starts_with("xdna2-kraken with ") && text.contains("\nqwen2.5-0.5b "), "{text}");
     assert!(text.contains("head.rows (gather): only the host has the list of output rows [all]"), "{text}");
     girih(&["npu", "compare", "none.json"]).fails(2, "none.json");
+    // A token ends as many positions as asked for, otherwise 1,024.
+    for (context, more) in [(1024, &["--rows", "64"][..]), (256, &["--rows", "64", "--context", "256"])] {
+        let models = compared(&files[..1], more);
+        assert_eq!(models[0]["token"]["context"].as_u64(), Some(context), "{models:?}");
+    }
+}
+
+/// The times are those of the array and the host by simulation, never those of the simulation itself.
+#[test]
+fn a_profile_of_the_array_has_simulated_times() {
+    let array = ["stories260k", "--backend", "npu:toy", "--context", "64"];
+    let profile = girih(&["profile"]).with(&array).with(&["-p", "8", "-n", "2"]);
+    let json = profile.with(&["--json"]).done().json();
+    for steps in ["prefill", "decode"] {
+        let profile = &json["profile"][steps];
+        let seconds = |what: &str| profile[what].as_f64().unwrap();
+        assert!(
+            seconds("node_seconds") > 0.0 && seconds("wall_seconds") == seconds("node_seconds"),
+            "{json}"
+        );
+        let rows = profile["rows"].as_array().unwrap();
+        let programs = rows.iter().filter(|row| row["op"] == "program" && row["variant"] == "array");
+        assert!(programs.count() > 1 && rows.iter().any(|row| row["variant"] == "host"), "{json}");
+    }
+    let run = girih(&["run"]).with(&array).with(&["Once", "-n", "2", "--verbose"]).done();
+    assert!(run.stderr.contains("the device is simulated"), "{}", run.stderr);
+    assert!(!run.stderr.contains("tokens/s"), "{}", run.stderr);
 }
 
 #[test]
@@ -365,6 +392,10 @@ fn the_runtime_choices_are_compared() {
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
+    let config = folder.join("config.json");
+    let call = ["npu", "runtime", name(&config), "--target", "toy", "--rows", "64", "--context", "128"];
+    let of_config = girih(&call).with(&["--prompt", "5", "--blobs", "off", "--json"]).done().json();
+    assert_eq!(of_config["tables"], report["tables"], "no weights are needed");
     girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
         .fails(2, "--npu-lengths applies only to the npu backend");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])

@@ -135,6 +135,7 @@ impl AirAttention {
         let state = CallOperand::whole(design.buffer(tile, "state", (words * 4) as u32));
         let other = CallOperand::whole(design.buffer(tile, "other", (words * 4) as u32));
         let shape = [ATTENTION_CHUNK, ATTENTION_CHUNK];
+        let begin = call("zero_f32", vec![CallOperand::whole(start)], &[16]);
         let mut body = vec![call("attend_clear", vec![state.clone()], &shape)];
         let depth = self.depth();
         let tile_of_q = u64::from(column % self.q_tiles);
@@ -168,7 +169,7 @@ impl AirAttention {
                 y.release_full(),
             ]);
         }
-        design.core(tile, vec![repeat(self.points(), body)]);
+        design.core(tile, vec![begin, repeat(self.points(), body)]);
     }
 
     fn chunk(
@@ -239,12 +240,14 @@ impl AirAttention {
             for head in 0..self.heads_abreast {
                 for stage in 0..CASCADE_STAGES {
                     let column = self.relay_column(head, stage);
-                    design.push(from_dram(column, 0), &q, false);
-                    design.push(from_dram(column, 0), &k, false);
-                    design.push(from_dram(column, 1), &v, false);
+                    design.push(from_dram(column, 0), &q);
+                    design.push(from_dram(column, 0), &k);
+                    design.push(from_dram(column, 1), &v);
                 }
                 for part in 0..parts {
-                    design.push(to_dram(head * self.q_tiles + part, 0), &y, true);
+                    let rows = u64::from(part) * u64::from(self.q_tiles / parts) * ATTENTION_CHUNK;
+                    let offset = rows * stride + u64::from(head) * run;
+                    design.push_results(to_dram(head * self.q_tiles + part, 0), &y, offset);
                 }
             }
             for head in 0..self.heads_abreast {

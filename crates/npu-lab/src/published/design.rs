@@ -156,11 +156,6 @@ impl Design {
         self.ring(channel, &[fifo], |fifo| (fifo.empty, fifo.full));
     }
 
-    /// Makes a channel fill fifos in rotation, one buffer of each.
-    pub fn fill_all(&mut self, channel: Channel, fifos: &[&Fifo]) {
-        self.ring(channel, fifos, |fifo| (fifo.empty, fifo.full));
-    }
-
     /// Makes a channel empty a fifo.
     pub fn drain(&mut self, channel: Channel, fifo: &Fifo) {
         self.ring(channel, &[fifo], |fifo| (fifo.full, fifo.empty));
@@ -209,12 +204,21 @@ impl Design {
         self.launch.cores.push(Core { tile, program });
     }
 
-    /// Queues a transfer on a channel of a shim. A token allows a wait for its
-    /// end.
-    pub fn push(&mut self, channel: Channel, transfer: &DesignTransfer, token: bool) {
+    /// Queues a transfer on a channel of a shim.
+    pub fn push(&mut self, channel: Channel, transfer: &DesignTransfer) {
+        self.push_task(channel, transfer, 0, false);
+    }
+
+    /// Queues the transfer of results `offset` bytes into their argument, so that each channel writes
+    /// a place of its own. Its token allows a wait for its end.
+    pub fn push_results(&mut self, channel: Channel, transfer: &DesignTransfer, offset: u64) {
+        self.push_task(channel, transfer, offset, true);
+    }
+
+    fn push_task(&mut self, channel: Channel, transfer: &DesignTransfer, offset: u64, token: bool) {
         let reach: u64 = transfer.dims.iter().map(|&(size, stride)| (size - 1) * stride).sum::<u64>() + 1;
         let bytes = &mut self.arguments[transfer.argument as usize];
-        *bytes = (*bytes).max(reach * 4);
+        *bytes = (*bytes).max(offset + reach * 4);
         let address = DmaAddress::Argument(transfer.argument, 0);
         let dim = |&(size, stride): &(u64, u64)| Dim { size: size as u32, stride: stride as u32 };
         let dims: Vec<Dim> = transfer.dims.iter().map(dim).collect();
@@ -239,7 +243,7 @@ impl Design {
                 id
             }
         };
-        let (offset, repeats) = (Affine::default(), transfer.repeats);
+        let (offset, repeats) = (Affine::constant(offset.cast_signed()), transfer.repeats);
         self.launch.commands.push(ProcessorCommand::Push(Push {
             channel,
             descriptor: id,

@@ -244,10 +244,11 @@ impl AirGemm {
         for wave in waves {
             for _ in 0..wave {
                 for column in 0..self.herd.0 {
-                    design.push(to_dram(column, 0), &c, true);
-                    design.push(from_dram(column, 0), &a, false);
+                    let offset = u64::from(column) * self.tile_m * self.n * self.size();
+                    design.push_results(to_dram(column, 0), &c, offset);
+                    design.push(from_dram(column, 0), &a);
                 }
-                (0..self.b_columns()).for_each(|column| design.push(from_dram(column, 1), &b, false));
+                (0..self.b_columns()).for_each(|column| design.push(from_dram(column, 1), &b));
             }
             for _ in 0..wave {
                 (0..self.herd.0).for_each(|column| design.wait(to_dram(column, 0)));

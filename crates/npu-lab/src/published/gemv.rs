@@ -92,11 +92,12 @@ impl AirGemv {
         let piece = self.tile_m * self.k * 2;
         let y = (self.tile_m * 2).max(4);
         for column in 0..self.herd {
-            design.push(to_dram(column, 0), &DesignTransfer::runs(2, points, y, y * herd), true);
-            design.push(from_dram(column, 0), &DesignTransfer::runs(0, points, piece, piece * herd), false);
+            let results = DesignTransfer::runs(2, points, y, y * herd);
+            design.push_results(to_dram(column, 0), &results, u64::from(column) * y);
+            design.push(from_dram(column, 0), &DesignTransfer::runs(0, points, piece, piece * herd));
             let x =
                 DesignTransfer { argument: 1, dims: vec![(points * calls, 0), (self.k / 2, 1)], repeats: 1 };
-            design.push(from_dram(column, 1), &x, false);
+            design.push(from_dram(column, 1), &x);
         }
         (0..self.herd).for_each(|column| design.wait(to_dram(column, 0)));
     }

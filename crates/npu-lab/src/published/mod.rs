@@ -19,7 +19,6 @@ mod paper;
 mod rows;
 mod steps;
 mod tables;
-mod token;
 mod validation;
 mod workload;
 

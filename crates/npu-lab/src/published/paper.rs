@@ -150,8 +150,7 @@ impl PaperGemm {
         let (columns, rows) = self.herd;
         let run = self.deep_k * self.input;
         let deep = self.k.div_ceil(self.deep_k);
-        let reads =
-            |side: u64, argument: u32| DesignTransfer::runs(argument, side * deep, run, self.k * self.input);
+        let reads = |side: u64, argument: u32| DesignTransfer::runs(argument, side * deep, run, deep * run);
         let a = reads(self.tile_m / u64::from(self.a_feeds), 0);
         let b = match self.tiled_b {
             true => DesignTransfer::linear(1, self.tile_n * deep * run),
@@ -161,16 +160,16 @@ impl PaperGemm {
             2,
             u64::from(rows) * self.tile_m,
             self.tile_n * self.output,
-            self.n * self.output,
+            self.n.next_multiple_of(self.tile_n) * self.output,
         );
         let mut open = 0;
         for _ in 0..self.points() {
             for column in 0..columns {
-                design.push(to_dram(column, 0), &c, true);
-                design.push(from_dram(column, 1), &b, false);
+                design.push_results(to_dram(column, 0), &c, u64::from(column) * self.tile_n * self.output);
+                design.push(from_dram(column, 1), &b);
             }
             let feeds = (0..rows).flat_map(|row| (0..self.a_feeds).map(move |next| (row, next)));
-            feeds.for_each(|(row, next)| design.push(from_dram(row * (columns / rows) + next, 0), &a, false));
+            feeds.for_each(|(row, next)| design.push(from_dram(row * (columns / rows) + next, 0), &a));
             open += 1;
             if open > 2 {
                 (0..columns).for_each(|column| design.wait(to_dram(column, 0)));

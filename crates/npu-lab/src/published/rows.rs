@@ -105,7 +105,7 @@ impl RowKernel {
                 design.fill(channel, &fifo);
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
-                design.push(from, &self.piece(u32::from(number), bytes, calls, tiles), false);
+                design.push(from, &self.piece(u32::from(number), bytes, calls, tiles));
                 before.push(fifo.acquire_full());
                 after.push(fifo.release_empty());
                 operands.push(fifo.slot(0));
@@ -118,11 +118,7 @@ impl RowKernel {
                 design.fill(channel, &fifo);
                 let from = ports.next(Direction::Mm2s, at);
                 design.route(from, &[channel]);
-                design.push(
-                    from,
-                    &DesignTransfer::linear(u32::from(number), self.constants.iter().sum()),
-                    false,
-                );
+                design.push(from, &DesignTransfer::linear(u32::from(number), self.constants.iter().sum()));
                 program.push(fifo.acquire_full());
                 let mut offset = 0;
                 for &bytes in &self.constants {
@@ -136,7 +132,8 @@ impl RowKernel {
             design.drain(channel, &out);
             let to = ports.next(Direction::S2mm, at);
             design.route(channel, &[to]);
-            design.push(to, &self.piece(streams as u32, self.output, calls, tiles), true);
+            let offset = u64::from(at) * if self.contiguous { self.output * calls } else { self.output };
+            design.push_results(to, &self.piece(streams as u32, self.output, calls, tiles), offset);
             operands.push(out.slot(0));
             before.push(out.acquire_empty());
             after.push(out.release_full());

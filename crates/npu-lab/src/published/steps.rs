@@ -6,8 +6,8 @@ use girih_graph::{Graph, Key, OutputKind};
 use girih_model::arch::ArchOptions;
 use girih_model::{ModelLimits, ModelShape};
 use girih_npu::Target;
-use girih_npu::driver::{Compiler, estimate, mean_host_seconds};
-use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump};
+use girih_npu::driver::{Compiler, estimate, host_spread};
+use girih_npu::pass::{ArrayMapping, NoDump};
 use girih_tensor::{DType, Error, Result};
 
 use super::measurement::{ModelSteps, StepKind};
@@ -19,9 +19,8 @@ const MODELS: &[(&str, &str)] = &[
     ("gemma3-4b", include_str!("../../shapes/gemma-3-4b.json")),
 ];
 
-/// The mapping that the models are compiled with, with weights in Q4NX: attention on the array in all
-/// steps, as published.
-const MAPPING: &str = "array-attention";
+/// The mapping that the models are compiled with: the published one, as far as girih supports it.
+const MAPPING: &str = "seed-001";
 
 /// The maximum number of rows of a step; longer prompts take several.
 const STEP_ROWS: u32 = 2048;
@@ -67,15 +66,15 @@ fn shape(text: &str) -> Result<ModelShape> {
 }
 
 impl StepTimer {
-    /// The simulated microseconds that stand beside the published time, and the cost: of a prefill
-    /// the time of the array, of a token also that of the host.
+    /// The simulated microseconds that stand beside the published time, array and host together, and
+    /// the cost.
     ///
     /// # Errors
     /// When the shape is unknown, or a program does not fit the target.
     pub fn micros(&mut self, steps: &ModelSteps, target: &Target) -> Result<(f64, StepCost)> {
         let key =
             |rows, context| Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits };
-        match steps.kind {
+        let cost = match steps.kind {
             StepKind::Prefill { tokens } => {
                 let rows = tokens.min(STEP_ROWS);
                 let mut sum = StepCost::default();
@@ -85,13 +84,11 @@ impl StepTimer {
                     sum.host += cost.host;
                     sum.joules = [0, 1].map(|at| sum.joules[at] + cost.joules[at]);
                 }
-                Ok((sum.array * 1e6, sum))
+                sum
             }
-            StepKind::Token { context } => {
-                let cost = self.cost(&steps.model, key(1, context), target)?;
-                Ok(((cost.array + cost.host) * 1e6, cost))
-            }
-        }
+            StepKind::Token { context } => self.cost(&steps.model, key(1, context), target)?,
+        };
+        Ok(((cost.array + cost.host) * 1e6, cost))
     }
 
     /// The cost of the last step that fills a key's context.
@@ -103,12 +100,11 @@ impl StepTimer {
             return Ok(*cost);
         }
         let graph = self.graph(name, text, key)?;
-        let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::named(MAPPING)? };
-        let compiler = Compiler::new(target.clone(), mapping, None);
+        let compiler = Compiler::new(target.clone(), ArrayMapping::named(MAPPING)?, None);
         let compiled = compiler.compile(&graph, &mut NoDump)?;
         let position = key.context - key.rows;
         let timed = estimate(&graph, &compiled, target, position)?;
-        let host = mean_host_seconds(&graph, &compiled, target, position);
+        let host = host_spread(&graph, &compiled, target, position).mean;
         let ledger = &timed.ledger;
         let array = ledger.array_seconds(target);
         let sum = |of: &dyn Fn(&girih_npu::sim::SimReport) -> u64| -> u64 {
@@ -119,7 +115,7 @@ impl StepTimer {
             EnergyEstimate::of(target, key.rows > 1, array, bytes, sum(&|report| report.totals.macs));
         let cost = StepCost {
             array,
-            host: host.work + host.sync + ledger.copy_seconds(target),
+            host: host.total() + ledger.copy_seconds(target),
             joules: [energy.rail_joules, energy.parts_joules()],
         };
         self.known.insert((target.name.clone(), *name, key), cost);

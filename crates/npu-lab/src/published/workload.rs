@@ -8,7 +8,6 @@ use super::gemm::AirGemm;
 use super::gemv::AirGemv;
 use super::paper::PaperGemm;
 use super::rows::RowKernel;
-use super::token::GemmaSizes;
 
 /// The design that is built to simulate a measurement.
 #[derive(Clone, Debug)]
@@ -20,8 +19,6 @@ pub(super) enum Workload {
     Rows(RowKernel),
     Attention(AirAttention),
     PaperGemm(PaperGemm),
-    /// A token of a Gemma 3 model, and the positions of its sequence with it.
-    GemmaToken(GemmaSizes, u64),
     /// Launches one after another.
     Program(Vec<Workload>),
 }
@@ -43,8 +40,6 @@ impl Workload {
             Workload::Rows(kernel) => kernel.fits(),
             Workload::Attention(attention) => attention.fits(),
             Workload::PaperGemm(gemm) => gemm.fits(),
-            // Its sizes are constants, and its contexts are those of the models.
-            Workload::GemmaToken(..) => Ok(()),
             Workload::Program(launches) => launches.iter().try_for_each(Workload::fits),
         }
     }
@@ -60,7 +55,6 @@ impl Workload {
             Workload::Rows(kernel) => all.push(kernel.design(kernel.entry)),
             Workload::Attention(attention) => all.push(attention.design("attend")),
             Workload::PaperGemm(gemm) => all.push(gemm.design("gemm")),
-            Workload::GemmaToken(sizes, context) => all.push(sizes.token(*context)),
             Workload::Program(launches) => launches.iter().for_each(|launch| launch.designs(all)),
         }
     }

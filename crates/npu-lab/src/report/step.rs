@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{CompiledGraph, TimedProgram, costs, settle};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs, host_spread, settle};
 use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::SimMemory;
@@ -27,8 +27,13 @@ pub struct StepReport {
     pub rows: u32,
     /// Tokens before the step.
     pub position: u32,
-    /// Seconds of the whole step; nothing overlaps.
+    /// Seconds of the whole step; nothing overlaps. A token stands for the last ones, a block of
+    /// them: this one takes the usual time.
     pub seconds: f64,
+    /// The mean seconds of these tokens.
+    pub mean_seconds: f64,
+    /// The seconds of the slowest of them, and its position, if it is far above the mean.
+    pub worst: Option<(f64, u32)>,
     /// Seconds of the array.
     pub array_seconds: f64,
     /// Seconds of host work: operations and bytes, divided by the target's
@@ -205,6 +210,8 @@ impl StepReport {
     ) -> Result<StepReport> {
         let mut runs = runs(compiled, target)?;
         let programs: Vec<TimedProgram> = runs.iter().map(|run| run.timed.clone()).collect();
+        let host = host_spread(graph, compiled, target, position);
+        let position = host.usual_position;
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
             if let StepAction::Array { program, .. } = step {
@@ -216,6 +223,8 @@ impl StepReport {
             spans.iter().filter(|span| span.kind == kind).map(|span| span.seconds).sum::<f64>()
         };
         let array_seconds = took(StepSpanKind::Array);
+        let here = took(StepSpanKind::Host) + took(StepSpanKind::Sync);
+        let seconds = spans.last().map_or(0.0, |span| span.begin + span.seconds);
         let sum = |of: &dyn Fn(&sim::SimReport) -> u64| {
             runs.iter().map(|run| run.timed.runs * of(&run.timed.report)).sum::<u64>()
         };
@@ -230,7 +239,9 @@ impl StepReport {
             key: graph.key.to_string(),
             rows: graph.key.rows,
             position,
-            seconds: spans.last().map_or(0.0, |span| span.begin + span.seconds),
+            seconds,
+            mean_seconds: seconds - here + host.mean.total(),
+            worst: host.is_uneven().then(|| (seconds - here + host.worst.total(), host.worst_position)),
             array_seconds,
             host_seconds: took(StepSpanKind::Host),
             sync_seconds: took(StepSpanKind::Sync),

@@ -25,8 +25,15 @@ fn of_step(step: &StepReport) -> String {
     };
     let (limit, seconds) = main_limit(step);
     let share = percent(seconds / step.array_seconds.max(f64::MIN_POSITIVE));
-    let (array, all) = (millis(step.array_seconds), millis(step.seconds));
-    format!("{what} takes {all}, {array} of it on the array ({share} limited by {limit})")
+    let (array, all) = (millis(step.array_seconds), millis(step.mean_seconds));
+    let array = format!("{array} of it on the array ({share} limited by {limit})");
+    match step.worst {
+        None => format!("{what} takes {all}, {array}"),
+        Some((seconds, position)) => {
+            let worst = millis(seconds);
+            format!("{what} takes {all} on average, {array}, and one after {position} takes {worst}")
+        }
+    }
 }
 
 /// What limits the step for the longest time, and that time in seconds.

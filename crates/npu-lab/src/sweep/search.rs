@@ -174,13 +174,14 @@ pub(super) fn search(
         trials.extend(kernel_trials(of, one, space, target, &table)?);
     }
     let times = run_all(&trials, uses, target, threads, progress)?;
-    let mut found = Vec::new();
+    let (mut found, mut checked) = (Vec::new(), Simulator::new(target)?);
     for (of, one) in uses.iter().enumerate() {
         let own = || trials.iter().zip(&times).filter(|(trial, _)| trial.of == of);
         let best = own().filter_map(|(trial, time)| Some((trial, (*time)?))).min_by_key(|(_, time)| time.0);
         let Some((trial, (total, cycles, configure))) = best else {
             return Err(Error::new(format!("no tiling of {} fits {}", one.kernel, target.name)));
         };
+        trial_time(trial, one, &mut checked)?;
         let (space, hopeless) = (own().count(), own().filter(|(trial, _)| trial.min_cycles >= total).count());
         let (of, tiling, bound) = (one.clone(), trial.tiling, trial.bound);
         found.push(BestTiling { of, tiling, cycles, configure, bound, space, hopeless });
@@ -241,6 +242,8 @@ fn run_all(
     let times = Mutex::new(vec![None; trials.len()]);
     let work = || -> Result<()> {
         let mut simulator = Simulator::new(target)?;
+        // Only the best tilings are checked, which takes as long again.
+        simulator.look_for_hazards(false);
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(trial) = trials.get(at) else { return Ok(()) };

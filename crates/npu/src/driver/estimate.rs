@@ -168,15 +168,41 @@ pub struct HostSeconds {
     pub sync: f64,
 }
 
+/// The host's time of steps that differ only in their position.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostSpread {
+    /// The mean.
+    pub mean: HostSeconds,
+    /// The longest.
+    pub worst: HostSeconds,
+    /// The position of the longest.
+    pub worst_position: u32,
+    /// The last position whose time is not far above the mean.
+    pub usual_position: u32,
+}
+
+/// A token takes the usual time if it takes at most as many times the mean. Attention on the host
+/// grows by less within a block; a window that moves takes several times the mean.
+const USUAL: f64 = 2.0;
+
+impl HostSeconds {
+    /// All seconds.
+    pub fn total(self) -> f64 {
+        self.work + self.sync
+    }
+}
+
+impl HostSpread {
+    /// Whether the longest time is far above the mean.
+    pub fn is_uneven(&self) -> bool {
+        self.worst.total() > USUAL * self.mean.total()
+    }
+}
+
 /// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
-/// `position` tokens. For a single row it is the mean of the last tokens up to that one, a block of
-/// them: for one of these, a window moves by a block, and the host writes all of its keys and values.
-pub fn mean_host_seconds(
-    graph: &Graph,
-    compiled: &CompiledGraph,
-    target: &Target,
-    position: u32,
-) -> HostSeconds {
+/// `position` tokens. A single row stands for the last tokens up to that one, a block of them: for
+/// one of these, a window moves by a block, and the host writes all of its keys and values.
+pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> HostSpread {
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
@@ -184,15 +210,25 @@ pub fn mean_host_seconds(
     let first =
         if graph.key.rows == 1 { (position + 1).saturating_sub(BLOCK_POSITIONS as u32) } else { position };
     let rows = Range32 { start: 0, end: graph.key.rows };
-    let mut sum = HostSeconds::default();
-    for position in first..=position {
+    let times = (first..=position).map(|position| {
         let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
         let ledger = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime).total();
-        sum.work += ledger.host_seconds(target);
-        sum.sync += ledger.sync_seconds(target);
-    }
-    let count = f64::from(position + 1 - first);
-    HostSeconds { work: sum.work / count, sync: sum.sync / count }
+        (position, HostSeconds { work: ledger.host_seconds(target), sync: ledger.sync_seconds(target) })
+    });
+    spread(&times.collect::<Vec<_>>())
+}
+
+/// The mean and the longest of times with their positions.
+fn spread(times: &[(u32, HostSeconds)]) -> HostSpread {
+    let count = times.len().max(1) as f64;
+    let mean = HostSeconds {
+        work: times.iter().map(|(_, time)| time.work).sum::<f64>() / count,
+        sync: times.iter().map(|(_, time)| time.sync).sum::<f64>() / count,
+    };
+    let longest = times.iter().max_by(|one, other| one.1.total().total_cmp(&other.1.total()));
+    let (worst_position, worst) = longest.copied().unwrap_or_default();
+    let usual = times.iter().rev().find(|(_, time)| time.total() <= USUAL * mean.total());
+    HostSpread { mean, worst, worst_position, usual_position: usual.map_or(worst_position, |(at, _)| *at) }
 }
 
 /// The bytes that programs write for other programs.

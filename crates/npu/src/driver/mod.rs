@@ -39,8 +39,8 @@ pub use compiled::CompiledGraph;
 pub use compiler::{Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
 pub use estimate::{
-    Costs, Estimate, HostSeconds, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes,
-    mean_host_seconds, settle, time_programs,
+    Costs, Estimate, HostSeconds, HostSpread, Scenario, TimedProgram, costs, estimate, estimate_step,
+    host_spread, laid_bytes, settle, time_programs,
 };
 pub use ledger::Ledger;
 pub use placement::{AttentionCost, COMPARED_POSITIONS};

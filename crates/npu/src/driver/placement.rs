@@ -130,6 +130,8 @@ fn array_seconds(sizes: AttendSizes, rows: u32, target: &Target) -> Result<f64> 
     let kernel = Kernel::Attend(AttendSizes { rows, keys, latest, ..sizes });
     let schedule = pass::compile(&program(kernel), target, &mut NoDump)?;
     let mut simulator = Simulator::new(target)?;
+    // A step that runs this launch checks it.
+    simulator.look_for_hazards(false);
     let mut memory = SimMemory::TimeOnly;
     let report = simulator.run(&schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
     let changed = u64::from(rows).div_ceil(BLOCK_POSITIONS as u64) * u64::from(kv_heads);

@@ -1,9 +1,11 @@
 //! Runs a step: the host computes, and values move between host and array.
 
-use girih_graph::backend::{Input, Sequence, step_count};
+use std::time::Duration;
+
+use girih_graph::backend::{Input, NodeTime, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId, Watch};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
@@ -34,13 +36,14 @@ impl NpuProgram {
             state,
             inputs: step.inputs,
             sequences: step.sequences,
+            clocks: step.watch.clocks(),
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
             locations: vec![None; self.groups.tensors.len()],
         };
-        run.begin()?;
+        run.timed(step.watch, ("inputs", "transfer", "host"), StepRun::begin)?;
         for ((part, transfers), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
-            run.part(part, transfers)?;
+            run.timed(step.watch, self.part_name(part), |run| run.part(part, transfers))?;
             for &value in made {
                 let name = &self.graph.value(value).name;
                 if step.watch.wants(name) {
@@ -49,10 +52,25 @@ impl NpuProgram {
             }
         }
         let output = self.graph.output().ok_or_else(|| Error::new("the program has no output"))?;
-        self.traffic.end.iter().try_for_each(|&end| run.down(end))?;
+        run.timed(step.watch, ("results", "transfer", "host"), |run| {
+            self.traffic.end.iter().try_for_each(|&end| run.down(end))
+        })?;
         let count = step_count(step.sequences, self.graph.value(output).outermost);
         results.begin(count)?.copy_from_slice(&run.held(output)?);
         Ok(())
+    }
+
+    /// The name of a part of the step, its op, and where it runs.
+    fn part_name(&self, part: &Part) -> (&str, &'static str, &'static str) {
+        match part {
+            Part::Host { node } => {
+                let node = &self.graph.nodes[*node as usize];
+                (&self.graph.value(node.output).name, node.op.spec().name, "host")
+            }
+            Part::Array { program, .. } => {
+                (&self.groups.programs[*program as usize].name, "program", "array")
+            }
+        }
     }
 }
 
@@ -64,6 +82,8 @@ struct StepRun<'a> {
     state: &'a mut PositionMajor,
     inputs: &'a [Input<'a>],
     sequences: &'a [Sequence<'a>],
+    /// Whether the step's watch is to receive times.
+    clocks: bool,
     /// Values on the host that belong to no tensor of the array.
     values: Vec<Option<Vec<f32>>>,
     /// Tensors on the host: the rows in use.
@@ -123,6 +143,25 @@ impl StepRun<'_> {
         let elements = elements(self.graph(), value, self.sequences);
         let value = self.graph().value(value);
         value.shape.with_outermost(elements / value.shape.stride().max(1))
+    }
+
+    /// Does a part of the step, given by name, op and place, and reports its simulated time.
+    fn timed(
+        &mut self,
+        watch: &mut dyn Watch,
+        (name, op, place): (&str, &'static str, &'static str),
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let before = std::mem::take(&mut self.device.ledger);
+        let outcome = work(self);
+        let cost = std::mem::replace(&mut self.device.ledger, before);
+        self.device.ledger += cost;
+        if self.clocks {
+            let time = Duration::from_secs_f64(cost.seconds(self.device.target()));
+            let (variant, rows) = (&[place][..], self.rows());
+            watch.took(&NodeTime { name, op, variant, rows, bytes: 0, operations: 0, time });
+        }
+        outcome
     }
 
     /// Prepares the step's inputs and rotation tables.

@@ -65,7 +65,7 @@ impl LaunchSim<'_> {
                 return Err(blocked);
             }
             let clock = self.cores.len() + at;
-            state.acquire(value, self.clocks.as_mut().map(|clocks| &mut clocks[clock]));
+            state.acquire(value, self.clocks.as_mut().map(|clocks| clocks.of(clock)));
         }
         let state = &mut self.channels[at];
         let step =
@@ -162,13 +162,13 @@ impl LaunchSim<'_> {
         ended.into_iter().try_for_each(|route| self.finish_move(route))
     }
 
-    /// Finishes a move: copies the words and ends completed passes.
+    /// Finishes a move: copies and checks the words and ends completed passes.
     pub fn finish_move(&mut self, route: u32) -> Result<(), SimFault> {
         let plan = &self.plan.routes[route as usize];
         let state = &mut self.routes[route as usize];
         let (words, begin) = (state.words, state.begin);
         (state.moving, state.stopped) = (false, Some(self.now));
-        self.copy_words(route, words)?;
+        self.move_words(route, words)?;
         self.totals.streamed += words * 4;
         let (from, to) = (plan.from, plan.to[0]);
         let event = SimEvent::Move {
@@ -195,6 +195,7 @@ impl LaunchSim<'_> {
     }
 
     fn end_pass(&mut self, channel: u32) -> Result<(), SimFault> {
+        self.check_pass(channel)?;
         let at = channel as usize;
         let pass = self.channels[at].pass.take().expect("the pass has just moved words");
         let descriptor = &self.plan.descriptors[pass.descriptor as usize];

@@ -138,16 +138,13 @@ impl LaunchSim<'_> {
 
     /// Returns the clock of an agent, then starts its next step.
     pub fn publish(&mut self, agent: usize) -> VectorClock {
-        let clocks = self.clocks.as_mut().expect("hazards are checked");
-        let clock = clocks[agent].clone();
-        clocks[agent].step(agent);
-        clock
+        self.clocks.as_mut().expect("hazards are checked").publish(agent)
     }
 
     /// Joins another clock into the clock of an agent.
     pub fn join_clock(&mut self, agent: usize, clock: &VectorClock) {
         if let Some(clocks) = &mut self.clocks {
-            clocks[agent].join(clock);
+            clocks.of(agent).join(clock);
         }
     }
 }

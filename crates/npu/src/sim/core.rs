@@ -48,7 +48,7 @@ impl LaunchSim<'_> {
                         return Ok(());
                     }
                     self.end_wait(core, self.now, Cause::Lock(lock));
-                    let clock = self.clocks.as_mut().map(|clocks| &mut clocks[core as usize]);
+                    let clock = self.clocks.as_mut().map(|clocks| clocks.of(core as usize));
                     self.locks[lock as usize].acquire(value, clock);
                     self.cores[core as usize].at += 1;
                     self.spend(core, u64::from(unit.lock_cycles));

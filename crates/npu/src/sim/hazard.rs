@@ -5,37 +5,146 @@
 //! from tasks and tokens, and from the program order of one agent; not from
 //! time (Lamport 1978; the shadow words are those of FastTrack, Flanagan &
 //! Freund 2009).
+//!
+//! Runs that only time first check by tile: the accesses to a tile's memory are
+//! ordered by the locks of that tile, so short clocks suffice. Where they do not,
+//! the launch is checked again with clocks of all agents.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::form::schedule::Direction;
+
 /// A vector clock: for each agent, the number of its steps that happened
 /// before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct VectorClock(Vec<u32>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VectorClock {
+    /// The agents of one tile: its core, then its channels.
+    Tile([u32; TILE_AGENTS]),
+    /// All agents of a launch.
+    Launch(Vec<u32>),
+}
+
+/// The largest number of agents of a tile: a memory tile has twelve channels, and every tile has
+/// the place of a core.
+pub(super) const TILE_AGENTS: usize = 16;
 
 impl VectorClock {
     pub fn new(agents: usize) -> VectorClock {
-        VectorClock(vec![0; agents])
+        VectorClock::Launch(vec![0; agents])
     }
 
-    /// Takes the maximum with another clock.
+    /// Takes the maximum with another clock of the same agents. A clock of other agents is
+    /// ignored: it orders less, so that a check suspects more.
     pub fn join(&mut self, other: &VectorClock) {
-        self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours = (*ours).max(*theirs));
+        let max = |(ours, theirs): (&mut u32, &u32)| *ours = (*ours).max(*theirs);
+        match (self, other) {
+            (VectorClock::Tile(ours), VectorClock::Tile(theirs)) => ours.iter_mut().zip(theirs).for_each(max),
+            (VectorClock::Launch(ours), VectorClock::Launch(theirs)) => {
+                ours.iter_mut().zip(theirs).for_each(max);
+            }
+            _ => {}
+        }
     }
 
     /// Starts a new step of agent `at`; clocks published before do not cover
     /// it.
     pub fn step(&mut self, at: usize) {
-        self.0[at] += 1;
+        match self {
+            VectorClock::Tile(counts) => counts[at] += 1,
+            VectorClock::Launch(counts) => counts[at] += 1,
+        }
+    }
+
+    fn count(&self, agent: usize) -> u32 {
+        match self {
+            VectorClock::Tile(counts) => counts[agent],
+            VectorClock::Launch(counts) => counts[agent],
+        }
     }
 
     fn covers(&self, epoch: Epoch) -> bool {
-        self.0[usize::from(epoch.agent)] >= epoch.count
+        self.count(usize::from(epoch.agent)) >= epoch.count
     }
 
     fn epoch(&self, agent: usize) -> Epoch {
-        Epoch { agent: agent as u16, count: self.0[agent] }
+        Epoch { agent: agent as u16, count: self.count(agent) }
+    }
+}
+
+/// The clocks of the agents of a launch.
+#[derive(Debug)]
+pub(super) struct AgentClocks {
+    clocks: Vec<VectorClock>,
+    /// The place of each agent in its clock.
+    places: Vec<usize>,
+    /// Whether clocks have the agents of one tile where they can. Such clocks leave out the order
+    /// that follows from streams and tasks: what they find is a suspicion, and an exact run decides.
+    pub by_tile: bool,
+    /// Whether a check by tile has found something.
+    pub is_suspected: bool,
+}
+
+impl AgentClocks {
+    /// Clocks of all agents, each in its first step after `before`.
+    pub fn exact(agents: usize, before: &VectorClock) -> AgentClocks {
+        let mut all = AgentClocks {
+            clocks: vec![before.clone(); agents],
+            places: (0..agents).collect(),
+            by_tile: false,
+            is_suspected: false,
+        };
+        all.begin();
+        all
+    }
+
+    /// As [`AgentClocks::exact`], by tile: `places` has the place of each agent among those of its
+    /// tile, and none for agents that access DRAM.
+    pub fn by_tile(places: &[Option<usize>], before: &VectorClock) -> AgentClocks {
+        let clock = |place: &Option<usize>| match place {
+            Some(_) => VectorClock::Tile([0; TILE_AGENTS]),
+            None => before.clone(),
+        };
+        let place = |(agent, place): (usize, &Option<usize>)| place.unwrap_or(agent);
+        let mut all = AgentClocks {
+            clocks: places.iter().map(clock).collect(),
+            places: places.iter().enumerate().map(place).collect(),
+            by_tile: true,
+            is_suspected: false,
+        };
+        all.begin();
+        all
+    }
+
+    fn begin(&mut self) {
+        self.clocks.iter_mut().zip(&self.places).for_each(|(clock, place)| clock.step(*place));
+    }
+
+    /// Returns the clock of an agent, then starts its next step.
+    pub fn publish(&mut self, agent: usize) -> VectorClock {
+        let clock = self.clocks[agent].clone();
+        self.clocks[agent].step(self.places[agent]);
+        clock
+    }
+
+    /// The clock of an agent.
+    pub fn of(&mut self, agent: usize) -> &mut VectorClock {
+        &mut self.clocks[agent]
+    }
+
+    /// Records an access of an agent to words.
+    pub fn access(
+        &self,
+        agent: usize,
+        shadow: &mut Shadow,
+        words: Range<usize>,
+        way: Direction,
+    ) -> Result<(), Collision> {
+        let (clock, place) = (&self.clocks[agent], self.places[agent]);
+        match way {
+            Direction::Mm2s => shadow.read(words, clock, place),
+            Direction::S2mm => shadow.write(words, clock, place),
+        }
     }
 }
 

@@ -1,19 +1,19 @@
 //! A running launch: the event queue, and the loop that wakes agents.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::agent::{Agent, Blocked, Due};
 use super::dram::DramServer;
 use super::fault::{FaultKind, SimFault};
-use super::hazard::VectorClock;
-use super::plan::{CorePlan, LaunchPlan, PreparedSchedule};
+use super::hazard::{AgentClocks, TILE_AGENTS, VectorClock};
+use super::plan::{ChannelPlan, CorePlan, LaunchPlan, PreparedSchedule};
 use super::semaphore::Semaphore;
 use super::state::{ChannelState, ControlState, CoreState, Doing, RouteState};
 use super::store::LaunchMemory;
 use super::time::{Cycle, EventOrder};
 use super::watch::{CoreTotals, LaunchReport, SimEvent, SimWatch, Totals};
-use crate::form::schedule::{Direction, TileKind};
+use crate::form::schedule::{Direction, Tile, TileKind};
 use crate::kernel::KernelTimes;
 use crate::target::Target;
 
@@ -34,10 +34,26 @@ pub(super) struct LaunchSim<'a> {
     pub control: ControlState,
     pub dram: DramServer,
     pub woken: Vec<Agent>,
-    pub store: Option<LaunchMemory<'a>>,
-    pub clocks: Option<Vec<VectorClock>>,
+    pub store: LaunchMemory<'a>,
+    pub clocks: Option<AgentClocks>,
     pub totals: Totals,
     watch: &'a mut dyn SimWatch,
+}
+
+/// How a launch is checked for unordered accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HazardCheck {
+    /// By the locks of each tile alone, where the launch allows it. Finds a suspicion.
+    ByTile,
+    /// By the whole order of the launch. Finds a fault.
+    Exact,
+}
+
+/// The end of a launch.
+pub(super) struct LaunchEnd {
+    pub report: LaunchReport,
+    /// Whether accesses may be unordered: an exact check decides.
+    pub is_suspected: bool,
 }
 
 /// The number of events after which a launch counts as endless.
@@ -53,7 +69,7 @@ impl<'a> LaunchSim<'a> {
         plan: &'a LaunchPlan,
         target: &'a Target,
         table: &'a KernelTimes,
-        store: Option<LaunchMemory<'a>>,
+        store: LaunchMemory<'a>,
         watch: &'a mut dyn SimWatch,
         order: EventOrder,
         begin: Cycle,
@@ -93,24 +109,44 @@ impl<'a> LaunchSim<'a> {
         }
     }
 
-    /// Checks for unordered accesses, if values are computed.
-    pub fn look_for_hazards(&mut self, program: &PreparedSchedule) {
-        let Some(store) = &mut self.store else { return };
+    /// Checks for unordered accesses.
+    pub fn look_for_hazards(&mut self, program: &PreparedSchedule, depth: HazardCheck) {
         let agents = self.cores.len() + self.channels.len() + 1;
         let mut before = VectorClock::new(agents);
         before.step(agents - 1);
-        store.look_for_hazards(program, self.plan, &before, agents - 1);
-        self.locks.iter_mut().for_each(|lock| lock.begin(before.clone()));
-        let clock = |agent: usize| {
-            let mut clock = before.clone();
-            clock.step(agent);
-            clock
+        self.store.look_for_hazards(program, self.plan, &before, agents - 1);
+        let places = (depth == HazardCheck::ByTile).then(|| self.places_in_tiles()).flatten();
+        let (clocks, begun) = match places {
+            Some(places) => (AgentClocks::by_tile(&places, &before), VectorClock::Tile([0; TILE_AGENTS])),
+            None => (AgentClocks::exact(agents, &before), before),
         };
-        self.clocks = Some((0..agents).map(clock).collect());
+        self.locks.iter_mut().for_each(|lock| lock.begin(begun.clone()));
+        self.clocks = Some(clocks);
+    }
+
+    /// The place of each agent among those of its tile; none for channels of shims and for the
+    /// command processor. None at all if a core reaches into another tile.
+    fn places_in_tiles(&self) -> Option<Vec<Option<usize>>> {
+        if !self.plan.is_within_tiles() {
+            return None;
+        }
+        let mut next: HashMap<Tile, usize> = HashMap::new();
+        let channel = |plan: &ChannelPlan| {
+            let tile = plan.channel.tile;
+            let place = next.entry(tile).or_default();
+            *place += usize::from(tile.kind() != TileKind::Shim);
+            (*place > 0).then_some(*place)
+        };
+        let channels: Vec<Option<usize>> = self.plan.channels.iter().map(channel).collect();
+        if channels.iter().flatten().any(|place| *place >= TILE_AGENTS) {
+            return None;
+        }
+        let cores = std::iter::repeat_n(Some(0), self.plan.cores.len());
+        Some(cores.chain(channels).chain([None]).collect())
     }
 
     /// Runs the launch to its end.
-    pub fn run(mut self) -> Result<LaunchReport, SimFault> {
+    pub fn run(mut self) -> Result<LaunchEnd, SimFault> {
         for &(channel, task) in &self.plan.starts {
             self.enqueue(channel, task, 0);
         }
@@ -139,7 +175,8 @@ impl<'a> LaunchSim<'a> {
         }
         let Some(end) = ended else { return Err(self.deadlock()) };
         self.finished()?;
-        Ok(self.report(end))
+        let is_suspected = self.clocks.as_ref().is_some_and(|clocks| clocks.is_suspected);
+        Ok(LaunchEnd { report: self.report(end), is_suspected })
     }
 
     fn handle(&mut self, due: Due) -> Result<(), SimFault> {

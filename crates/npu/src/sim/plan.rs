@@ -7,6 +7,7 @@ use girih_tensor::{Error, Result};
 
 use super::held::{self, Register};
 use crate::form::schedule as form;
+use crate::form::schedule::registers::stride_fault;
 use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
 use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
 use crate::target::Target;
@@ -60,6 +61,10 @@ pub(super) struct DescriptorPlan {
     pub order: WordRuns,
     /// The same words in ascending order; none if a pass moves a word twice.
     pub ascending: Option<WordRuns>,
+    /// The words of a pass, each once if that is simple.
+    pub distinct: WordRuns,
+    /// The tile that it belongs to.
+    pub tile: Tile,
     /// Size and stride of the dimension that advances once per pass.
     pub iteration: Option<(u64, u64)>,
     pub acquire: Option<(LockIndex, u32)>,
@@ -149,6 +154,8 @@ pub(super) struct CallPlan {
     pub numbers: Vec<ParameterValue>,
     /// The parameter values, if no loop changes them.
     pub constant: Option<Vec<u32>>,
+    /// The bytes of each operand, if no loop changes them.
+    pub bytes: Option<Vec<u64>>,
 }
 
 impl LaunchPlan {
@@ -215,6 +222,32 @@ impl LaunchPlan {
             starts,
             commands,
         })
+    }
+}
+
+impl LaunchPlan {
+    /// Whether cores and channels access memory and locks of their own tile only.
+    pub fn is_within_tiles(&self) -> bool {
+        self.cores.iter().all(|core| core.code.iter().all(|op| self.is_within(core.tile, op)))
+            && self.descriptors.iter().all(|one| {
+                let locks = one.acquire.iter().chain(&one.release);
+                let is_near = match one.place {
+                    form::DmaAddress::Buffer(buffer, _) => self.buffers[buffer.0 as usize].tile == one.tile,
+                    form::DmaAddress::Argument(..) => one.tile.kind() == TileKind::Shim,
+                };
+                is_near && locks.into_iter().all(|(lock, _)| self.locks[*lock as usize].tile == one.tile)
+            })
+    }
+
+    fn is_within(&self, tile: Tile, op: &CoreOp) -> bool {
+        match *op {
+            CoreOp::Acquire(lock, _) | CoreOp::Release(lock, _) => self.locks[lock as usize].tile == tile,
+            CoreOp::Call(call) => {
+                let mut slots = self.calls[call as usize].operands.iter().flat_map(|operand| &operand.slots);
+                slots.all(|slot| self.buffers[slot.0 as usize].tile == tile)
+            }
+            CoreOp::Enter { .. } | CoreOp::Repeat { .. } => true,
+        }
     }
 }
 
@@ -324,12 +357,17 @@ impl LaunchPlanner<'_> {
                 }
                 found => found.flatten().copied(),
             };
+            if let Some(sentence) = stride_fault(&one.dims, one.iteration) {
+                return Err(self.fault(format!("descriptor {} of tile {}: {sentence}", one.id, one.tile)));
+            }
             all.push(DescriptorPlan {
                 id: one.id,
                 place: one.address,
                 words: one.words(),
                 order: WordRuns::new(&one.dims),
                 ascending: WordRuns::ascending(&one.dims),
+                distinct: WordRuns::distinct(&one.dims),
+                tile: one.tile,
                 iteration: one.iteration.map(|dim| (u64::from(dim.size), u64::from(dim.stride))),
                 acquire: one.acquire.map(|step| self.step(step)).transpose()?,
                 release: one.release.map(|step| self.step(step)).transpose()?,
@@ -429,7 +467,8 @@ impl LaunchPlanner<'_> {
             entry.check(&values).map_err(|error| self.fault(error))?;
             constant = Some(values);
         }
-        Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant })
+        let bytes = constant.as_ref().map(|numbers| entry.bytes(numbers));
+        Ok(CallPlan { entry: at, operands: call.operands.clone(), numbers, constant, bytes })
     }
 
     /// Bytes of a core's program: the fixed part, and each kernel once.
@@ -530,10 +569,36 @@ impl WordRuns {
         Some(WordRuns::new(&sorted))
     }
 
+    /// The words of these dimensions without repeats of stride 0: in ascending order, or if others
+    /// overlap, in their order.
+    fn distinct(dims: &[form::Dim]) -> WordRuns {
+        let moves: Vec<form::Dim> = dims.iter().filter(|dim| dim.stride != 0).copied().collect();
+        WordRuns::ascending(&moves).unwrap_or_else(|| WordRuns::new(&moves))
+    }
+
+    /// The number of words, with repeats.
+    pub fn words(&self) -> u64 {
+        self.outer.iter().fold(self.run, |words, &(size, _)| words.saturating_mul(size))
+    }
+
+    /// The word behind the last one.
+    pub fn extent(&self) -> u64 {
+        let reach = |extent: u64, &(size, stride): &(u64, u64)| {
+            extent.saturating_add(size.saturating_sub(1).saturating_mul(stride))
+        };
+        self.outer.iter().fold(self.run, reach)
+    }
+
     /// Calls `piece` with the start and length of each contiguous piece among
     /// the `words` words after the first `done` of a pass; starts are relative
     /// to the descriptor.
     pub fn walk(&self, done: u64, words: u64, mut piece: impl FnMut(u64, u64)) {
+        if self.outer.is_empty() && done + words <= self.run {
+            if words > 0 {
+                piece(done, words);
+            }
+            return;
+        }
         let (mut index, mut within, mut left) = (done / self.run, done % self.run, words);
         let mut counters: Vec<u64> = Vec::with_capacity(self.outer.len());
         let mut start = 0;

@@ -6,11 +6,11 @@ use girih_tensor::{Error, Result};
 
 use super::fault::{FaultKind, SimFault};
 use super::held::HeldConfiguration;
-use super::launch::LaunchSim;
+use super::launch::{HazardCheck, LaunchEnd, LaunchSim};
 use super::plan::{LaunchPlan, PreparedSchedule};
 use super::store::LaunchMemory;
 use super::time::{Cycle, EventOrder};
-use super::watch::{LaunchReport, SimEvent, SimReport, SimWatch};
+use super::watch::{LaunchReport, SimEvent, SimReport, SimUnwatched, SimWatch};
 use crate::form::schedule::Schedule;
 use crate::kernel::KernelTimes;
 use crate::memory::{Binding, SimMemory};
@@ -53,8 +53,8 @@ impl Simulator {
         self
     }
 
-    /// Sets whether runs that compute values check for unordered accesses,
-    /// which doubles their time. The default is yes.
+    /// Sets whether runs check for unordered accesses. This doubles the time of runs that compute
+    /// values. The default is yes.
     pub fn look_for_hazards(&mut self, look: bool) {
         self.hazards = look;
     }
@@ -165,16 +165,38 @@ impl Simulator {
         if known && let Some(launch) = self.timed.get(&plan.identity) {
             return Ok(LaunchReport { begin, ..launch.clone() });
         }
-        let store = LaunchMemory::new(run.program, plan, run.bindings, run.memory, &self.target)?;
-        let mut machine = LaunchSim::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
-        if self.hazards {
-            machine.look_for_hazards(run.program);
+        let check = match run.memory {
+            SimMemory::Values(_) => HazardCheck::Exact,
+            SimMemory::TimeOnly => HazardCheck::ByTile,
+        };
+        let outcome = self.run_launch(plan, run, begin, check);
+        let is_settled = matches!(outcome, Ok(LaunchEnd { is_suspected: false, .. }));
+        if check == HazardCheck::ByTile && !is_settled {
+            // The first fault of the launch, if it has one.
+            let (watch, memory) = (&mut SimUnwatched, &mut SimMemory::TimeOnly);
+            let mut again = RunContext { watch, memory, ..*run };
+            self.run_launch(plan, &mut again, begin, HazardCheck::Exact)?;
         }
-        let launch = machine.run()?;
+        let launch = outcome?.report;
         if known {
             self.timed.insert(plan.identity, launch.clone());
         }
         Ok(launch)
+    }
+
+    fn run_launch(
+        &self,
+        plan: &LaunchPlan,
+        run: &mut RunContext<'_, '_>,
+        begin: Cycle,
+        check: HazardCheck,
+    ) -> Result<LaunchEnd, SimFault> {
+        let store = LaunchMemory::new(run.program, plan, run.bindings, run.memory, &self.target)?;
+        let mut machine = LaunchSim::new(plan, &self.target, &self.table, store, run.watch, run.order, begin);
+        if self.hazards {
+            machine.look_for_hazards(run.program, check);
+        }
+        machine.run()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The bytes that a launch works on: the memory of its tiles and the buffer
 //! objects behind the shims.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::fault::{FaultKind, SimFault};
@@ -16,8 +17,9 @@ pub(super) struct LaunchMemory<'a> {
     /// By column and row.
     tiles: Vec<Option<TileMemory>>,
     rows: usize,
-    pub objects: &'a mut Objects,
-    pub bindings: &'a [Binding],
+    /// The buffer objects; none if only time is simulated.
+    pub objects: Option<&'a mut Objects>,
+    pub bindings: Cow<'a, [Binding]>,
     pub sizes: Vec<u64>,
     /// Watched ranges of objects: those that the launch writes.
     pub watched: Vec<(ObjectId, Range<u64>, Shadow)>,
@@ -36,50 +38,35 @@ pub(super) struct TileMemory {
 const MAX_WATCHED_BYTES: u64 = 64 << 20;
 
 impl<'a> LaunchMemory<'a> {
-    /// Binds the arguments of a launch; none if only time is simulated.
+    /// Binds the arguments of a launch; if only time is simulated, each to an object of its own
+    /// without bytes.
     pub fn new(
         program: &PreparedSchedule,
         plan: &LaunchPlan,
         bindings: &'a [Binding],
         memory: &'a mut SimMemory<'_>,
         target: &Target,
-    ) -> Result<Option<LaunchMemory<'a>>, SimFault> {
-        let SimMemory::Values(objects) = memory else { return Ok(None) };
-        let unbound = |text: String| SimFault {
-            kind: FaultKind::Malformed,
-            cycle: 0,
-            sentence: format!("{}: {text}", program.name),
+    ) -> Result<LaunchMemory<'a>, SimFault> {
+        let objects = match memory {
+            SimMemory::Values(objects) => Some(check_bindings(program, bindings, objects)?),
+            SimMemory::TimeOnly => None,
         };
-        if bindings.len() != program.arguments.len() {
-            let (has, needs) = (bindings.len(), program.arguments.len());
-            return Err(unbound(format!("{has} arguments bound, {needs} needed")));
-        }
-        for (argument, binding) in program.arguments.iter().zip(bindings) {
-            let has = objects.bytes(binding.object).len() as u64;
-            if !binding.offset.is_multiple_of(4)
-                || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has)
-            {
-                let (name, bytes, offset) = (&argument.name, argument.bytes, binding.offset);
-                let text =
-                    format!("argument {name}: {bytes} bytes at offset {offset} do not fit in its object");
-                return Err(unbound(text));
-            }
-        }
+        let own = |number| Binding { object: ObjectId(number), offset: 0 };
+        let bindings = match &objects {
+            Some(_) => Cow::Borrowed(bindings),
+            None => (0..program.arguments.len() as u32).map(own).collect(),
+        };
         let rows = (1 + target.array.memory_rows + target.array.compute_rows) as usize;
         let mut tiles: Vec<Option<TileMemory>> = Vec::new();
         tiles.resize_with(target.array.columns as usize * rows, || None);
         for buffer in &plan.buffers {
             let local = tiles[tile_index(buffer.tile, rows)].get_or_insert_with(TileMemory::default);
-            local.reach(buffer.address as usize + buffer.bytes as usize);
+            if objects.is_some() {
+                local.reach(buffer.address as usize + buffer.bytes as usize);
+            }
         }
-        Ok(Some(LaunchMemory {
-            tiles,
-            rows,
-            objects,
-            bindings,
-            sizes: program.arguments.iter().map(|argument| argument.bytes).collect(),
-            watched: Vec::new(),
-        }))
+        let sizes = program.arguments.iter().map(|argument| argument.bytes).collect();
+        Ok(LaunchMemory { tiles, rows, objects, bindings, sizes, watched: Vec::new() })
     }
 
     /// Starts to record accesses, to find unordered ones.
@@ -99,7 +86,7 @@ impl<'a> LaunchMemory<'a> {
             let (first, end) = (buffer.address as usize, buffer.address as usize + buffer.bytes as usize);
             self.local(buffer.tile).watch(first / 4..end.div_ceil(4));
         }
-        for (number, (argument, binding)) in (0..).zip(program.arguments.iter().zip(self.bindings)) {
+        for (number, (argument, binding)) in (0..).zip(program.arguments.iter().zip(self.bindings.iter())) {
             let written = plan.writes(number);
             let range = binding.offset..binding.offset + argument.bytes.div_ceil(4) * 4;
             let apart = |(object, other, _): &(ObjectId, Range<u64>, Shadow)| {
@@ -119,6 +106,34 @@ impl<'a> LaunchMemory<'a> {
         let at = tile_index(tile, self.rows);
         self.tiles[at].as_mut().expect("every accessed tile has a buffer")
     }
+}
+
+/// Checks that each argument lies in its object, and returns the objects.
+fn check_bindings<'a>(
+    program: &PreparedSchedule,
+    bindings: &[Binding],
+    objects: &'a mut Objects,
+) -> Result<&'a mut Objects, SimFault> {
+    let unbound = |text: String| SimFault {
+        kind: FaultKind::Malformed,
+        cycle: 0,
+        sentence: format!("{}: {text}", program.name),
+    };
+    if bindings.len() != program.arguments.len() {
+        let (has, needs) = (bindings.len(), program.arguments.len());
+        return Err(unbound(format!("{has} arguments bound, {needs} needed")));
+    }
+    for (argument, binding) in program.arguments.iter().zip(bindings) {
+        let has = objects.bytes(binding.object).len() as u64;
+        if !binding.offset.is_multiple_of(4)
+            || binding.offset.checked_add(argument.bytes).is_none_or(|end| end > has)
+        {
+            let (name, bytes, offset) = (&argument.name, argument.bytes, binding.offset);
+            let text = format!("argument {name}: {bytes} bytes at offset {offset} do not fit in its object");
+            return Err(unbound(text));
+        }
+    }
+    Ok(objects)
 }
 
 /// The index of a tile, by column and row.

@@ -3,6 +3,7 @@
 //! reports a fault, unless another lock enforces the same order.
 
 use girih_npu::Target;
+use girih_npu::form::PassForm as _;
 use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::weights::WeightLayout;
@@ -106,6 +107,14 @@ fn run(schedule: &Schedule, order: EventOrder) -> Result<Vec<Vec<u8>>, SimFault>
     Ok(bindings.iter().map(|binding| objects.bytes(binding.object).to_vec()).collect())
 }
 
+/// The fault of a run that only times, if it has one.
+fn timed(schedule: &Schedule) -> Option<FaultKind> {
+    let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
+    let order = EventOrder::Earliest;
+    let run = simulator.run(schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, order);
+    run.err().map(|fault| fault.kind)
+}
+
 /// Copies of the schedule, each without one acquire or release, and a
 /// description of it.
 fn without_one(text: &str) -> Vec<(String, Schedule)> {
@@ -151,6 +160,10 @@ fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
     for (what, schedule) in without_one(text).into_iter().step_by(step) {
         let fault = [EventOrder::Earliest, EventOrder::Seeded(1)].into_iter().find_map(|order| {
             let found = run(&schedule, order);
+            if order == EventOrder::Earliest {
+                let kind = found.as_ref().err().map(|fault| fault.kind);
+                assert_eq!(timed(&schedule), kind, "{name}, {what}: a run that only times");
+            }
             let unnoticed = found.as_ref().is_ok_and(|found| *found != want);
             assert!(!unnoticed, "{name}, {what}, {order:?}: wrong numbers without a fault");
             found.err()
@@ -165,6 +178,67 @@ fn leave_out(name: &str, text: &str, step: usize) -> (usize, Vec<String>) {
     }
     println!("{name}: {faults} faults; redundant: {redundant:#?}");
     (faults, redundant)
+}
+
+/// Copies of the schedule, each with a lock of one unit more or less, and a description of it.
+fn with_another_unit(text: &str) -> Vec<(String, Schedule)> {
+    let mut all = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with("  lock ")) {
+        let (lock, initial) = line.rsplit_once(' ').unwrap();
+        let initial: i64 = initial.parse().unwrap();
+        for other in [initial - 1, initial + 1].into_iter().filter(|other| *other >= 0) {
+            let changed = format!("{lock} {other}");
+            let lines = text.lines().enumerate().map(|(at, line)| if at == number { &changed } else { line });
+            let lines: Vec<&str> = lines.collect();
+            all.push((format!("{changed}, not {initial}"), lines.join("\n").parse().unwrap()));
+        }
+    }
+    all
+}
+
+/// A run that only times refuses a program with a lock too many or too few as a run with values does.
+#[test]
+fn a_timed_run_reports_a_lock_of_another_value() {
+    for (name, text) in programs() {
+        let (mut races, mut others, all) = (0, 0, with_another_unit(&text));
+        for (what, schedule) in all.iter().step_by(3) {
+            let want = run(schedule, EventOrder::Earliest).err().map(|fault| fault.kind);
+            assert_eq!(timed(schedule), want, "{name}, {what}");
+            match want {
+                Some(FaultKind::Race | FaultKind::Unwritten) => races += 1,
+                Some(_) => others += 1,
+                None => {}
+            }
+        }
+        assert!(races > 0 && others > 0, "{name}: {races} races, {others} other faults");
+    }
+}
+
+/// A stride of a descriptor that is off by a word is refused, by the checker and before a run.
+#[test]
+fn a_stride_that_is_off_by_a_word_is_refused() {
+    let target = Target::named("toy").unwrap();
+    for (name, text) in programs() {
+        let mut schedule: Schedule = text.parse().unwrap();
+        assert_eq!(schedule.faults(&target), [], "{name}");
+        let mut changed = 0;
+        for number in 0..schedule.launches[0].descriptors.len() {
+            let before = schedule.launches[0].descriptors[number].dims.clone();
+            for at in 0..before.len() - 1 {
+                for stride in [before[at].stride - 1, before[at].stride + 1] {
+                    if before[at].size == 1 || before.last().is_some_and(|run| run.size < 2) {
+                        continue;
+                    }
+                    schedule.launches[0].descriptors[number].dims[at].stride = stride;
+                    assert_ne!(schedule.faults(&target), [], "{name}, descriptor {number}, dimension {at}");
+                    assert_eq!(timed(&schedule), Some(FaultKind::Malformed), "{name}, descriptor {number}");
+                    changed += 1;
+                }
+                schedule.launches[0].descriptors[number].dims.clone_from(&before);
+            }
+        }
+        println!("{name}: {changed} strides");
+    }
 }
 
 /// Leaving out every fourth operation takes seconds instead of a minute and

@@ -5,7 +5,7 @@ use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
-    mean_host_seconds, time_programs,
+    host_spread, time_programs,
 };
 use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
 use girih_npu::form::schedule::{DmaAddress, Schedule};
@@ -269,7 +269,9 @@ fn the_host_time_of_a_token_is_the_mean_of_a_block_of_tokens() {
         let scene = Scenario { position, rows: 1, runtime: Runtime::default() };
         estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
     };
-    let mean = mean_host_seconds(&graph, &compiled, &target, 511);
+    let spread = host_spread(&graph, &compiled, &target, 511);
+    let mean = spread.mean;
+    assert_eq!((spread.worst_position, spread.worst.sync), (511, ledger(511).sync_seconds(&target)));
     let of = |seconds: &dyn Fn(Ledger) -> f64| (448..512).map(|at| seconds(ledger(at))).sum::<f64>() / 64.0;
     assert!((of(&|ledger| ledger.sync_seconds(&target)) / mean.sync - 1.0).abs() < 1e-9);
     assert!((of(&|ledger| ledger.host_seconds(&target)) / mean.work - 1.0).abs() < 1e-9);

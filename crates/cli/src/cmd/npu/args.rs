@@ -173,6 +173,12 @@ impl StepArgs {
         Ok(Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits })
     }
 
+    /// The positions of the sequence that a token ends, of a model of at most `max` positions: those
+    /// of `--context`, otherwise at most `default`.
+    pub fn token_context(&self, default: u32, max: u32) -> u32 {
+        self.context.unwrap_or(default.min(max))
+    }
+
     /// The array.
     ///
     /// # Errors

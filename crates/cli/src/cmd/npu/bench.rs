@@ -21,7 +21,8 @@ use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands; a `config.json`, whose weights are not needed unless `--values` is given;
+    /// or a file *.graph from `girih inspect --graph`.
     model: String,
     // Has no options for blobs, because the benchmark keeps them in a temporary
     // folder.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use girih_graph::{Graph, Key};
 use girih_npu::Target;
-use girih_npu::driver::{Compiler, TimedProgram, estimate, mean_host_seconds};
+use girih_npu::driver::{Compiler, TimedProgram, estimate, host_spread};
 use girih_npu::pass::{AttentionPlacement, NoDump, array_split};
 use serde::Serialize;
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::output::print_json;
 
-/// The positions of the sequence to which a token belongs, at most the context.
+/// The positions of the sequence that a token ends, unless `--context` names them.
 const TOKEN_CONTEXT: u32 = 1024;
 
 #[derive(Debug, clap::Args)]
@@ -38,8 +38,9 @@ struct ComparedModel {
     name: String,
     /// The time to compile the programs of both steps.
     compile_seconds: f64,
-    /// All rows at once, and a token after 1,023 others.
+    /// All rows at once.
     prefill: ComparedStep,
+    /// The last of as many positions as `--context` names, otherwise of 1,024.
     token: ComparedStep,
 }
 
@@ -47,6 +48,8 @@ struct ComparedModel {
 #[derive(Debug, Serialize)]
 struct ComparedStep {
     rows: u32,
+    /// The positions of the sequence, with the step's.
+    context: u32,
     array_ms: f64,
     host_ms: f64,
     sync_ms: f64,
@@ -63,7 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let target = args.mapping.array()?;
     let mut compared = Vec::new();
     if !args.json {
-        heading(&target, &args.mapping.mapping)?;
+        heading(&target, &args.mapping)?;
     }
     for name in &args.models {
         let model = compare(name, &args.mapping).map_err(|error| named(name, error))?;
@@ -97,7 +100,8 @@ fn named(name: &str, error: Error) -> Error {
 fn compare(name: &str, args: &MappingArgs) -> Result<ComparedModel> {
     let shape = args.shape(name)?;
     let key = args.key_of(shape.max_context())?;
-    let token = Key { rows: 1, context: key.context.min(TOKEN_CONTEXT), ..key };
+    let context = args.token_context(TOKEN_CONTEXT, key.context);
+    let token = Key { rows: 1, context, ..key };
     let compiler = args.fresh_compiler()?;
     let mut compile_seconds = 0.0;
     let prefill = step(&shape.graph(key)?, &compiler, &mut compile_seconds)?;
@@ -114,13 +118,14 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
     let target = compiler.target();
     let position = graph.key.context - graph.key.rows;
     let timed = estimate(graph, &compiled, target, position)?;
-    let mean = mean_host_seconds(graph, &compiled, target, position);
+    let mean = host_spread(graph, &compiled, target, position).mean;
     let launches = |program: &TimedProgram| program.runs * program.report.launches.len() as u64;
     let host = array_split(graph, compiler.policy_for(graph)).host_work();
     let by_cost = compiler.policy().attention == AttentionPlacement::ByCost;
     let host = host.into_iter().map(|work| format!("{} ({}): {}", work.name, work.op, work.reason));
     Ok(ComparedStep {
         rows: graph.key.rows,
+        context: graph.key.context,
         array_ms: timed.ledger.array_seconds(target) * 1e3,
         host_ms: mean.work * 1e3,
         sync_ms: mean.sync * 1e3,
@@ -131,8 +136,9 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
     })
 }
 
-fn heading(target: &Target, mapping: &str) -> Result<()> {
-    print_line!("{} with {mapping}; times in ms", target.name)?;
+fn heading(target: &Target, args: &MappingArgs) -> Result<()> {
+    let (mapping, positions) = (&args.mapping, args.token_context(TOKEN_CONTEXT, TOKEN_CONTEXT));
+    print_line!("{} with {mapping}; times in ms; a token is the last of {positions} positions", target.name)?;
     let step = format!("{:>9} {:>8} {:>7} {:>8} {:>8}", "array", "host", "sync", "programs", "launches");
     print_line!("{:<24} {:>9} | prefill{step} | token{step}", "model", "compile s")
 }

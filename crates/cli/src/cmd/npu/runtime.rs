@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 
-use girih::Model;
 use girih_graph::{Graph, Key, OutputKind};
 use girih_npu::Target;
 use girih_npu::driver::{
@@ -14,11 +13,9 @@ use girih_npu::driver::{
 use girih_npu::pass::{ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy};
 use serde_json::{Value, json};
 
-use super::args::CompileModelArgs;
-use crate::args::KvType;
+use super::args::{CompileModelArgs, OpenedShape};
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::loading;
 use crate::output::{bytes, print_json};
 
 /// The numbers of rows and of positions for which programs are compiled here.
@@ -49,7 +46,7 @@ struct RuntimeBench<'a> {
     /// The rows of a prefill step.
     rows: u32,
     context: u32,
-    model: Model,
+    shape: OpenedShape,
     /// The policy of the user's mapping.
     policy: Policy,
     compilers: HashMap<Policy, Compiler>,
@@ -76,14 +73,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a graph has one length; girih npu runtime needs a model to compile several",
         ));
     }
-    let model = loading::open(&args.source.model, &args.source.arch)?;
-    let Key { rows, context, .. } = args.source.key_of(model.max_context())?;
+    let shape = args.source.shape(&args.source.model)?;
+    let Key { rows, context, .. } = args.source.key_of(shape.max_context())?;
     if args.prompt > rows {
         return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }
     let policy = args.source.mapping()?.policy;
     let (compilers, steps) = (HashMap::new(), HashMap::new());
-    let mut bench = RuntimeBench { args, rows, context, model, policy, compilers, steps };
+    let mut bench = RuntimeBench { args, rows, context, shape, policy, compilers, steps };
     let tables = [bench.switches()?, bench.lengths()?, bench.chunks()?, bench.contexts()?];
     let target = bench.target()?;
     if args.json {
@@ -116,7 +113,7 @@ impl RuntimeBench<'_> {
             }
             let compiler = &self.compilers[&policy];
             let key = Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits };
-            let graph = self.model.files().graph(key, KvType::Bf16.dtype())?;
+            let graph = self.shape.graph(key)?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = time_programs(&compiled, compiler.target())?;
             self.steps.insert((policy, rows, context), TimedStep { graph, compiled, times });

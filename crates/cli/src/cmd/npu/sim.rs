@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{Estimate, TimedProgram, estimate};
+use girih_npu::driver::{Estimate, HostSpread, TimedProgram, estimate, host_spread};
 use girih_npu::pass::NoDump;
 use girih_npu::sim::LaunchReport;
 use serde_json::json;
@@ -55,17 +55,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let took =
             CompileStats { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
         let begun = Instant::now();
-        let position = graph.key.context - graph.key.rows;
+        let host = host_spread(&graph, &compiled, target, graph.key.context - graph.key.rows);
+        let position = host.usual_position;
         let estimate = estimate(&graph, &compiled, target, position)?;
         let seconds = begun.elapsed().as_secs_f64();
         if let Some(trace) = &mut trace {
             trace.add(&graph, &compiled, target, position)?;
         }
         if args.json {
-            steps.push(described(&graph, &took, &estimate, target));
+            steps.push(described(&graph, &took, &estimate, &host, target));
         } else {
             print_line!("{took}")?;
             table(&graph, &estimate, target, seconds)?;
+            host_times(&estimate, &host)?;
         }
     }
     if args.json {
@@ -90,14 +92,22 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
     }
     let ledger = &estimate.ledger;
     let submissions = counted(ledger.submissions as usize, "submission");
-    print_line!("array {:.1} ms in {submissions}", ledger.array_seconds(target) * 1e3)?;
-    print_line!("host {:.1} ms, counted instead of simulated", ledger.host_seconds(target) * 1e3)?;
-    print_line!(
-        "sync {:.1} ms: {} up, {} down",
-        ledger.sync_seconds(target) * 1e3,
-        bytes(ledger.written_bytes),
-        bytes(ledger.read_bytes)
-    )?;
+    print_line!("array {:.1} ms in {submissions}", ledger.array_seconds(target) * 1e3)
+}
+
+/// Prints the host's part: the mean of the last tokens, and the worst of them if it is far above.
+fn host_times(estimate: &Estimate, host: &HostSpread) -> Result<()> {
+    let HostSpread { mean, worst, worst_position, .. } = host;
+    print_line!("host {:.1} ms, counted instead of simulated", mean.work * 1e3)?;
+    let ledger = &estimate.ledger;
+    let (up, down) = (bytes(ledger.written_bytes), bytes(ledger.read_bytes));
+    print_line!("sync {:.1} ms: {up} up, {down} down", mean.sync * 1e3)?;
+    if host.is_uneven() {
+        let (work, sync) = (worst.work * 1e3, worst.sync * 1e3);
+        print_line!(
+            "these are means; a token after {worst_position} tokens has host {work:.1} ms and sync {sync:.1} ms, as windows move"
+        )?;
+    }
     print_line!(
         "programs share buffer objects, which saves host copies of {}; weights are written once, {}",
         bytes(estimate.brokered_bytes),
@@ -105,7 +115,13 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
     )
 }
 
-fn described(graph: &Graph, took: &CompileStats, estimate: &Estimate, target: &Target) -> serde_json::Value {
+fn described(
+    graph: &Graph,
+    took: &CompileStats,
+    estimate: &Estimate,
+    host: &HostSpread,
+    target: &Target,
+) -> serde_json::Value {
     let launch =
         |launch: &LaunchReport| json!({"name": launch.name, "ms": target.seconds(launch.cycles) * 1e3});
     let program = |timed: &TimedProgram| {
@@ -127,8 +143,11 @@ fn described(graph: &Graph, took: &CompileStats, estimate: &Estimate, target: &T
         "programs": estimate.programs.iter().map(program).collect::<Vec<_>>(),
         "submissions": ledger.submissions,
         "array_ms": ledger.array_seconds(target) * 1e3,
-        "host_ms": ledger.host_seconds(target) * 1e3,
-        "sync_ms": ledger.sync_seconds(target) * 1e3,
+        "host_ms": host.mean.work * 1e3,
+        "sync_ms": host.mean.sync * 1e3,
+        "worst_host_ms": host.worst.work * 1e3,
+        "worst_sync_ms": host.worst.sync * 1e3,
+        "worst_position": host.worst_position,
         "written_bytes": ledger.written_bytes,
         "read_bytes": ledger.read_bytes,
         "brokered_bytes": estimate.brokered_bytes,

@@ -42,6 +42,20 @@ pub(crate) fn register_fault(dims: &[Dim], iteration: Option<Dim>, dma: &DmaSpec
     wide.or_else(|| dims.iter().find_map(|dim| stride(dim, 1)))
 }
 
+/// Returns the sentence of a stride that is no multiple of the contiguous run of a transfer. The
+/// hardware moves such words, too; but layouts have rows of whole runs, so a stride that is off by a
+/// word reads or writes the words of a neighbour.
+pub(crate) fn stride_fault(dims: &[Dim], iteration: Option<Dim>) -> Option<String> {
+    let dims = merged(dims);
+    let (run, outer) = match dims.split_last() {
+        Some((Dim { size, stride: 1 }, outer)) => (*size, outer),
+        _ => return None,
+    };
+    let steps = outer.iter().chain(&iteration).filter(|dim| dim.size > 1);
+    let off = steps.map(|dim| dim.stride).find(|stride| stride % run.max(1) != 0)?;
+    Some(format!("has a stride of {off} words; a multiple of its run of {run} words is needed"))
+}
+
 /// Whether the dimensions are one run of contiguous words.
 fn is_one_run(dims: &[Dim]) -> bool {
     matches!(merged(dims)[..], [Dim { size: 1, .. } | Dim { stride: 1, .. }])

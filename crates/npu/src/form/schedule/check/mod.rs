@@ -7,7 +7,7 @@
 //! * locks and descriptors have numbers that the tile has, each once, and
 //!   values that a lock can hold;
 //! * a descriptor's dimensions, words, strides and iterations fit its tile's
-//!   registers, it names a lock of its own tile, and stays in its buffer or
+//!   registers, strides are whole runs, it names a lock of its own tile, and stays in its buffer or
 //!   argument; only shim tiles access arguments;
 //! * tasks are of channels with a route, begin with descriptors that exist and that
 //!   the channel can use (half of a memory tile's), and fit the queue and its
@@ -19,7 +19,7 @@ pub(crate) mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::registers::register_fault;
+use super::registers::{register_fault, stride_fault};
 use super::{
     Affine, Argument, Channel, Descriptor, Dim, Direction, DmaAddress, Launch, LockChange, ProcessorCommand,
     Push, Route, Schedule, Tile, TileKind,
@@ -185,6 +185,7 @@ impl<'a> LaunchCheck<'a> {
             let missing = next.filter(|next| !self.numbered.contains_key(&(*tile, *next)));
             let sentence = sentence
                 .or_else(|| missing.map(|next| format!("is followed by {next}, which is not declared")));
+            let sentence = sentence.or_else(|| stride_fault(dims, *iteration));
             if let Some(sentence) = sentence {
                 self.fault(what, sentence);
             }
