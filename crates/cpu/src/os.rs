@@ -310,6 +310,8 @@ pub(crate) fn memory_file() -> io::Result<File> {
 /// Always.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn memory_file() -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
 
 /// Places pages that are touched later (`mbind(2)`).
 ///
