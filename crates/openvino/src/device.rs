@@ -126,8 +126,8 @@ impl OpenVinoDevice {
         self.core.version()
     }
 
-    /// Compiles a model with further properties, or imports what an earlier run compiled if weights with the same identity
-    /// are known.
+    /// Compiles a model with further properties, of which those that the user gave have no effect, or imports what an earlier run
+    /// compiled if weights with the same identity are known.
     ///
     /// # Errors
     /// When OpenVINO refuses it.
@@ -138,7 +138,9 @@ impl OpenVinoDevice {
         more: &[(String, String)],
         identity: Option<[u8; 32]>,
     ) -> Result<Arc<CompiledModel>> {
-        let properties = [&self.properties[..], more].concat();
+        let is_new = |(key, _): &&(String, String)| !self.properties.iter().any(|(known, _)| known == key);
+        let properties: Vec<(String, String)> =
+            self.properties.iter().chain(more.iter().filter(is_new)).cloned().collect();
         let compile = || self.core.compile(model, weights, &self.name, &properties).map(Arc::new);
         let (Some(blobs), Some(identity)) = (&self.blobs, identity) else { return compile() };
         let key = self.key(model, &properties, &identity);
