@@ -1,7 +1,8 @@
 //! Compares the simulator with published measurements: each row of the tables
 //! is simulated with the tile configuration that was measured.
 //!
-//! The designs are built by hand, as the public builders lay them out. One set
+//! The designs of launches are built by hand, as the public builders lay them out; steps of models
+//! are the programs that girih compiles, with the host's time. One set
 //! of figures per target and kernel entry must explain all rows; the target and
 //! kernel files name the rows that a figure was fitted to.
 

@@ -324,7 +324,7 @@ impl Validation {
         line(f, "rows that figures were fitted to", &|prediction| !held_out(prediction))?;
         line(f, "rows of 0.5 ms or more", &|prediction| prediction.measured.micros >= DISPATCH_FLOOR_MICROS)?;
         line(f, "GEMM and GEMV", &|prediction| {
-            prediction.measured.table.contains("GEM") || prediction.measured.table.contains("gemm")
+            prediction.measured.table.contains("_GEM") || prediction.measured.table.starts_with("gemm_")
         })?;
         let mut tables: Vec<&str> = self.predictions.iter().map(|row| row.measured.table.as_str()).collect();
         tables.dedup();
