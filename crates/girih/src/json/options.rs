@@ -66,7 +66,7 @@ pub fn open_options(value: &Value) -> Result<OpenOptions> {
     Ok(options)
 }
 
-/// How a model is run: the fields of [`RunOptions`] but `images` and `given_rows`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
+/// How a model is run: the fields of [`RunOptions`] but `images`, `given_rows` and `cache_observer`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
 /// `threads` beside it, `max_wait` in seconds, and `drafts` as `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
 /// with `open`.
 ///
@@ -101,6 +101,7 @@ pub fn run_options(value: &Value, open: &OpenOptions) -> Result<RunOptions> {
         unread_events: fields.u32("unread_events")?.unwrap_or(default.unread_events),
         given_rows: false,
         images: false,
+        cache_observer: None,
     };
     fields.finish()?;
     Ok(options)
