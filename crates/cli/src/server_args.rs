@@ -10,7 +10,7 @@ use girih::RepetitionRule;
 use girih_serve::access::ApiKeys;
 use girih_serve::observe::{AccessLog, MetricsCompat, TraceCollector};
 use girih_serve::parameters::UnknownParameters;
-use girih_serve::{ReplyRules, ServeOptions};
+use girih_serve::{KvEventsAddress, KvEventsOptions, ReplyRules, ServeOptions};
 
 use crate::error::Result;
 use crate::output::print_note;
@@ -64,6 +64,19 @@ pub struct ServerArgs {
     /// Also report metrics under the names of another server.
     #[arg(long, value_name = "NAME", value_enum)]
     metrics_compat: Option<CompatName>,
+    /// Publish which tokens the KV cache has, for routers: a ZeroMQ socket with vLLM's events, such as
+    /// tcp://127.0.0.1:5557. Whoever can connect reads the tokens of all prompts.
+    #[arg(long, value_name = "ADDRESS")]
+    kv_events: Option<KvEventsAddress>,
+    /// Send events again to subscribers that have missed some, at this address.
+    #[arg(long, value_name = "ADDRESS", requires = "kv_events")]
+    kv_events_replay: Option<KvEventsAddress>,
+    /// What routers call this server in the topics of events; without it, its address and port.
+    #[arg(long, value_name = "NAME", requires = "kv_events")]
+    kv_events_pod: Option<String>,
+    /// Allow addresses for events that other machines can reach.
+    #[arg(long, requires = "kv_events")]
+    kv_events_open: bool,
     /// Log each request as a line of JSON on standard error, without the text of prompts.
     #[arg(long)]
     access_log: bool,
@@ -116,6 +129,12 @@ impl ServerArgs {
             allowed_origins: self.allowed_origin.clone(),
             tls: self.tls_cert.clone().zip(self.tls_key.clone()),
             metrics_compat: self.metrics_compat.map(|CompatName::Vllm| MetricsCompat::Vllm),
+            kv_events: self.kv_events.map(|address| KvEventsOptions {
+                address,
+                replay: self.kv_events_replay,
+                pod: self.kv_events_pod.clone(),
+                is_known_to_be_open: self.kv_events_open,
+            }),
             access_log: log,
             unknown_parameters: match self.unknown_parameters {
                 UnknownName::Refuse => UnknownParameters::Refuse,

@@ -11,6 +11,7 @@ use girih_engine::{Engine, Hooks, RequestId, TokenRequest, WorkLeft};
 use girih_graph::Error;
 
 use crate::activity::ActivityRecord;
+use crate::cache_observer::CacheWatch;
 use crate::expected_wait::RunningReply;
 use crate::mailbox::{Mailbox, MailboxSender};
 use crate::places::RequestPlaces;
@@ -38,6 +39,7 @@ struct EngineThread {
     engine: Engine,
     activity: Arc<ActivityRecord>,
     places: Arc<RequestPlaces>,
+    watch: Option<CacheWatch>,
     /// When the last step began.
     step_began: Instant,
     /// When each active request was admitted.
@@ -46,15 +48,25 @@ struct EngineThread {
     reported: Option<(Instant, [u64; 3])>,
 }
 
+/// What is told of an engine's work.
+pub(crate) struct EngineReports {
+    /// What it does.
+    pub activity: Arc<ActivityRecord>,
+    /// How long requests wait.
+    pub places: Arc<RequestPlaces>,
+    /// What its prefix cache has, if somebody wants to know.
+    pub watch: Option<CacheWatch>,
+}
+
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the
-/// engine is returned. `activity` says what it does, `places` how long requests wait, and `life` that it ends.
+/// engine is returned. `life` says that it ends.
 pub(crate) fn run(
     engine: Engine,
     commands: Receiver<Command>,
-    activity: Arc<ActivityRecord>,
-    places: Arc<RequestPlaces>,
+    reports: EngineReports,
     life: EngineLife,
 ) -> Engine {
+    let EngineReports { activity, places, watch } = reports;
     let mut thread = EngineThread {
         _life: life,
         commands,
@@ -62,6 +74,7 @@ pub(crate) fn run(
         engine,
         activity,
         places,
+        watch,
         step_began: Instant::now(),
         admitted: HashMap::new(),
         reported: None,
@@ -83,6 +96,9 @@ impl EngineThread {
     fn serve(&mut self) {
         loop {
             self.activity.record(&self.engine, self.senders.len());
+            if let Some(watch) = &mut self.watch {
+                watch.look(self.engine.cache());
+            }
             self.report();
             if self.engine.is_idle() {
                 match self.wait() {

@@ -75,6 +75,19 @@ pub struct Request {
     time_limits: TimeLimits,
 }
 
+/// A request that was checked, before the rows of its images are made.
+pub(crate) struct CheckedRequest {
+    pub request: TokenRequest,
+    /// Where the parts of the conversation lie in the prompt, if it is one.
+    map: PromptPlaces,
+    format: Option<ReplyFormat>,
+    constraints: Vec<Box<dyn Constraint>>,
+    drafter: Option<Box<dyn Drafter>>,
+    wants_text: bool,
+    images: Vec<ImagePatches>,
+    wanted: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
 /// A request that was checked: what the engine gets, and what the reader needs.
 pub(crate) struct PreparedRequest {
     pub request: TokenRequest,
@@ -700,19 +713,19 @@ impl Request {
         (!self.fills_context).then_some(max_new)
     }
 
-    /// This request to `model`, checked, for `count` replies, whose seeds follow each other.
+    /// This request to `model`, checked, for `count` replies.
     ///
     /// # Errors
     /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
     /// converted to tokens.
-    pub(crate) fn prepare(
+    pub(crate) fn checked(
         mut self,
         model: &Model,
         limits: &EngineLimits,
         output_rows: u32,
         count: u32,
         tower: Option<&ImageTower>,
-    ) -> Result<Vec<PreparedRequest>> {
+    ) -> Result<CheckedRequest> {
         let (mut tokens, format, map) = self.take_prompt(model)?;
         if let Some(end) = self.prompt_end {
             tokens.drain(..tokens.len().saturating_sub(end as usize));
@@ -730,10 +743,10 @@ impl Request {
             _ => constraints,
         };
         let max_new = self.max_new(tokens.len(), limits.context);
-        let Request { logits, sampling, .. } = self;
+        let Request { logits, sampling, stop_tokens, .. } = self;
         let Request { stops, stop_rules, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
-        let Request { tenant, priority, time_limits, adapter, .. } = self;
+        let Request { tenant, priority, time_limits, adapter, images, wanted, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -742,8 +755,8 @@ impl Request {
         if drafter.is_some() {
             check_rows_for_drafts(output_rows, limits.sequences)?;
         }
-        let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
-        let mut request = TokenRequest {
+        let stop_tokens = with_own_stops(model, wants_text, stop_tokens)?;
+        let request = TokenRequest {
             tokens,
             adapter: adapter.map(|name| model.adapter_index(&name)).transpose()?,
             logits,
@@ -764,11 +777,29 @@ impl Request {
         };
         let checked = request.check(limits, model.files().facts.sizes.vocabulary);
         checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
+        Ok(CheckedRequest { request, map, format, constraints, drafter, wants_text, images, wanted })
+    }
+
+    /// As [`Request::checked`], with the rows of its images and a place for each reply. The seeds of the replies follow
+    /// each other.
+    ///
+    /// # Errors
+    /// As [`Request::checked`], and when the rows of an image cannot be made.
+    pub(crate) fn prepare(
+        self,
+        model: &Model,
+        limits: &EngineLimits,
+        output_rows: u32,
+        count: u32,
+        tower: Option<&ImageTower>,
+    ) -> Result<Vec<PreparedRequest>> {
+        let checked = self.checked(model, limits, output_rows, count, tower)?;
+        let CheckedRequest { mut request, map, format, constraints, mut drafter, .. } = checked;
+        let CheckedRequest { wants_text, images, wanted, .. } = checked;
         if let Some(tower) = tower {
-            let wanted = self.wanted.as_deref();
-            request.images = tower.fill(&mut request.given, &request.tenant, self.images, wanted)?;
+            request.images = tower.fill(&mut request.given, &request.tenant, images, wanted.as_deref())?;
         }
-        let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
+        let mut constraints = constraints.into_iter();
         let prepared = (0..count).map(|number| {
             let mut request = request.clone();
             request.sampling.seed = request.sampling.seed.wrapping_add(u64::from(number));

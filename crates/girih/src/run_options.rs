@@ -7,6 +7,7 @@ use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
 use crate::backends::backends;
+use crate::cache_observer::CacheObserver;
 use crate::drafts::Drafts;
 
 /// How a model is to run. The default suits one user on this machine.
@@ -158,6 +159,13 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().unread_events, 1024);
     /// ```
     pub unread_events: u32,
+    /// What is told which blocks of tokens the prefix caches of sessions gain and lose. It costs nothing without one.
+    /// Default none.
+    ///
+    /// ```
+    /// assert!(girih::RunOptions::default().cache_observer.is_none());
+    /// ```
+    pub cache_observer: Option<CacheObserver>,
 }
 
 impl Default for RunOptions {
@@ -180,6 +188,7 @@ impl Default for RunOptions {
             given_rows: false,
             images: false,
             unread_events: 1024,
+            cache_observer: None,
         }
     }
 }

@@ -11,7 +11,8 @@ use girih_engine::{EngineLimits, Tenant};
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::{ActivityRecord, EngineActivity};
-use crate::engine_thread::{fail_all, run};
+use crate::cache_observer::CacheWatch;
+use crate::engine_thread::{EngineReports, fail_all, run};
 use crate::image_tower::ImageTower;
 use crate::mailbox::{Event, UnreadReplies};
 use crate::model::Model;
@@ -20,6 +21,7 @@ use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
 use crate::prompt_cache::PromptStore;
 use crate::readiness::{EngineLife, EnginePhase, LoadTimes, Readiness, WhenReady};
+use crate::rendered_prompt::RenderedPrompt;
 use crate::reply::{CommandSender, EngineHandle, Reply};
 use crate::request::Request;
 use crate::run_options::RunOptions;
@@ -117,6 +119,7 @@ impl Session {
         let tower = plan.take_tower().map(|tower| ImageTower::new(plan.model(), tower, callback.clone()));
         let tower = tower.transpose()?.map(Arc::new);
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
+        let watch = plan.options().cache_observer.clone().map(CacheWatch::new);
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let arithmetic = plan.arithmetic().into();
         let (commands, inbox) = mpsc::channel();
@@ -143,7 +146,8 @@ impl Session {
                     record.record(&engine, 0);
                     let phases = engine.runner().phases();
                     life.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    let mut engine = run(engine, inbox, record, served, life);
+                    let mut engine =
+                        run(engine, inbox, EngineReports { activity: record, places: served, watch }, life);
                     if let Some(prompts) = &prompts {
                         prompts.save(&mut engine);
                     }
@@ -347,6 +351,24 @@ impl Session {
         }
         // A reply that is dropped is cancelled.
         places.into_iter().zip(prepared).map(|(place, request)| self.handle.submit(place, request)).collect()
+    }
+
+    /// Checks a request as [`Session::generate`] does, and returns its prompt instead of a reply. It takes no place and
+    /// does not wait until the model is loaded.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let rendered = session.render(girih::Request::new("Once upon a time"))?;
+    /// assert_eq!(session.model().detokenize(&rendered.tokens)?, "Once upon a time");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::generate`], but for those of places and of the engine.
+    pub fn render(&self, request: Request) -> Result<RenderedPrompt> {
+        let checked =
+            request.checked(&self.model, &self.limits, self.output_rows, 1, self.tower.as_deref())?;
+        Ok(RenderedPrompt::of(&checked.request, self.limits.context))
     }
 
     /// Runs a request and calls `each` with its events on this thread; a break cancels it.

@@ -54,8 +54,9 @@ const LARGE_BYTES_PER_SECOND: u64 = 1 << 20;
 const CHECKED_AT_ONCE_BYTES: usize = 1 << 20;
 
 /// The routes whose requests may have images.
-const IMAGE_PATHS: [&str; 7] = [
+const IMAGE_PATHS: [&str; 8] = [
     "/v1/chat/completions",
+    "/v1/chat/completions/render",
     "/v1/responses",
     "/v1/messages",
     "/v1/messages/count_tokens",

@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, ImagePatches, InfillFile, Logprobs, Model, Priority, Prompt, RepetitionRule,
-    Reply, ReplyPart, Request, Session, Stats, Stop, Tenant, TimeLimits, ToolChoice,
+    Conversation, ErrorKind, Event, Grammar, ImagePatches, InfillFile, Logprobs, Model, Priority, Prompt,
+    RepetitionRule, Reply, ReplyPart, Request, Sampling, Session, Stats, Stop, Tenant, TimeLimits,
+    ToolChoice,
 };
 
 use crate::background::in_background;
@@ -24,10 +25,12 @@ use crate::error::ApiError;
 use crate::find_model::find_model;
 use crate::images::{decoded, first_image, first_video, take_images};
 use crate::keep_alive::KeepAlive;
+use crate::models::ListedModel;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::reply_rules::ReplyRules;
+use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
@@ -260,17 +263,7 @@ pub async fn begin(
     caller: &ApiCaller,
     mut request: GenerationRequest,
 ) -> Result<Generation, ApiError> {
-    request.notes = ParameterNotes::current();
-    request.follow(&state.reply_rules);
-    let model = find_model(state, request.model.as_deref()).await?;
-    let model = &*model;
-    if let Some(param) = first_video(&request.prompts) {
-        model.check_reads_videos(param)?;
-    }
-    if let Some(param) = first_image(&request.prompts) {
-        model.check_reads_images(param)?;
-    }
-    request.adapter.clone_from(&model.adapter);
+    let model = &*model_of(state, &mut request).await?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     if let Some(keep) = request.keep_alive {
@@ -280,19 +273,13 @@ pub async fn begin(
     let begun = Instant::now();
     let session = ready_session(state, model).await?;
     let load_time = begun.elapsed();
-    // Before its turn, for which others wait.
-    let fetched = state.fetching_images.fetch(model, &caller.tenant, &mut request.prompts).await?;
-    let image_turn = match first_image(&request.prompts) {
-        Some(_) => model.image_turn().await?,
-        None => None,
-    };
-    let turn = model.turn().await;
+    let turns = turns(state, caller, model, &mut request).await?;
     let client = Arc::new(());
     let there = Arc::downgrade(&client);
     let (name, state, caller) = (model.id().to_owned(), Arc::clone(state), caller.clone());
     // Chat templates and grammars take time that other connections must not wait for.
     let generation = in_background(move || {
-        let _turns = (turn, image_turn, fetched);
+        let _turns = turns;
         let cache = CacheWatch { state, notes: Arc::clone(&request.notes), record };
         let generation = request.queue(&session, name.into(), &caller, admission, cache, &there)?;
         Ok(Generation { load_time, ..generation })
@@ -303,6 +290,70 @@ pub async fn begin(
     // What the body said is in the replies; callers drop the rest before.
     BodyRoom::free_current();
     generation
+}
+
+/// The model that a request asks for, which reads what its prompts have. Completes the request with what the server
+/// decides.
+pub(crate) async fn model_of(
+    state: &Arc<ServerState>,
+    request: &mut GenerationRequest,
+) -> Result<Arc<ListedModel>, ApiError> {
+    request.notes = ParameterNotes::current();
+    request.follow(&state.reply_rules);
+    let model = find_model(state, request.model.as_deref()).await?;
+    if let Some(param) = first_video(&request.prompts) {
+        model.check_reads_videos(param)?;
+    }
+    if let Some(param) = first_image(&request.prompts) {
+        model.check_reads_images(param)?;
+    }
+    request.adapter.clone_from(&model.adapter);
+    Ok(model)
+}
+
+/// Fetches the images of a request and waits for its turns to be prepared, which end with the result.
+pub(crate) async fn turns(
+    state: &Arc<ServerState>,
+    caller: &ApiCaller,
+    model: &ListedModel,
+    request: &mut GenerationRequest,
+) -> Result<impl Send + use<>, ApiError> {
+    // Before its turn, for which others wait.
+    let fetched = state.fetching_images.fetch(model, &caller.tenant, &mut request.prompts).await?;
+    let image_turn = match first_image(&request.prompts) {
+        Some(_) => model.image_turn().await?,
+        None => None,
+    };
+    Ok((model.turn().await, image_turn, fetched))
+}
+
+/// The error of a request whose conversation sets these variables of its template.
+pub(crate) fn of_template(error: girih::Error, model: &Model, varied: Option<&Conversation>) -> ApiError {
+    match varied {
+        Some(conversation) if error.kind() == ErrorKind::Other => {
+            template_fault::of_variables(error, model, conversation)
+        }
+        _ => error.into(),
+    }
+}
+
+/// What the requests of all prompts of a request share.
+pub(crate) struct PromptContext<'a> {
+    pub model: &'a Model,
+    pub sampling: Sampling,
+    pub tenant: &'a Tenant,
+    pub hook: Option<&'a RequestHook>,
+    /// Is gone when the client is.
+    pub client: &'a Weak<()>,
+}
+
+/// The request of one prompt, and what its replies need beside it.
+pub(crate) struct PromptRequest {
+    pub request: Request,
+    /// The conversation, if it sets variables of its template.
+    pub varied: Option<Conversation>,
+    /// Those of each reply.
+    pub call_ids: Vec<CallIds>,
 }
 
 /// The error of a request that gets no place; it says when there is one.
@@ -364,40 +415,17 @@ impl GenerationRequest {
         let record = cache.record.as_ref();
         let state = Arc::clone(&cache.state);
         let model = session.model().clone();
-        let mut sampling = self.sampling.over(&model)?;
-        check_ranges(&sampling)?;
-        if self.ignore_eos {
-            sampling.bias.extend(model.stop_tokens()?.into_iter().map(|id| (id, f32::NEG_INFINITY)));
-        }
+        let prompts = std::mem::take(&mut self.prompts);
+        let sampling = self.checked_sampling(&model)?;
+        let (tenant, hook) = (&caller.tenant, state.request_hook.as_ref());
+        let context = PromptContext { model: &model, sampling, tenant, hook, client };
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
-        for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
-            let (prompt, images) = with_images(prompt, &model, &self.notes, client)?;
-            let (prompt, infill_stops) = self.with_suffix(prompt, &model)?;
-            let prompt = self.with_thinking(prompt, &model)?;
-            let varied = match &prompt {
-                Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
-                    Some(conversation.clone())
-                }
-                _ => None,
-            };
-            let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
-            let hooked = state.request_hook.as_ref().map(|hook| (hook, prompt.clone()));
-            let request = wanted_by(client, self.request(prompt, infill_stops).images(images));
-            let mut request = request.sampling(sampling.clone()).tenant(caller.tenant.clone());
-            if index > 0 {
-                // It waits for the prompts before it, which belong to the same client.
-                request =
-                    request.time_limits(TimeLimits { queue: Some(Duration::MAX), ..TimeLimits::default() });
-            }
-            if let Some((hook, prompt)) = hooked {
-                request = hook.changed(&model, &prompt, request);
-            }
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            let PromptRequest { request, varied, call_ids } = self.of_prompt(prompt, index == 0, &context)?;
             let replies = session.generate_several(request, self.count);
             let replies = replies.map_err(|error| match &varied {
-                Some(conversation) if error.kind() == ErrorKind::Other => {
-                    template_fault::of_variables(error, &model, conversation)
-                }
+                Some(_) if error.kind() == ErrorKind::Other => of_template(error, &model, varied.as_ref()),
                 _ => refusal(error, session, &caller.tenant),
             })?;
             for (number, reply) in replies.into_iter().enumerate() {
@@ -431,6 +459,47 @@ impl GenerationRequest {
             load_time,
             _admission: admission,
         })
+    }
+
+    /// How tokens of `model` are chosen.
+    pub(crate) fn checked_sampling(&self, model: &Model) -> Result<Sampling, ApiError> {
+        let mut sampling = self.sampling.over(model)?;
+        check_ranges(&sampling)?;
+        if self.ignore_eos {
+            sampling.bias.extend(model.stop_tokens()?.into_iter().map(|id| (id, f32::NEG_INFINITY)));
+        }
+        Ok(sampling)
+    }
+
+    /// The request of one of the prompts.
+    pub(crate) fn of_prompt(
+        &self,
+        prompt: Prompt,
+        is_first: bool,
+        context: &PromptContext<'_>,
+    ) -> Result<PromptRequest, ApiError> {
+        let PromptContext { model, sampling, tenant, hook, client } = context;
+        let (prompt, images) = with_images(prompt, model, &self.notes, client)?;
+        let (prompt, infill_stops) = self.with_suffix(prompt, model)?;
+        let prompt = self.with_thinking(prompt, model)?;
+        let varied = match &prompt {
+            Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
+                Some(conversation.clone())
+            }
+            _ => None,
+        };
+        let call_ids = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
+        let hooked = hook.map(|hook| (hook, prompt.clone()));
+        let request = wanted_by(client, self.request(prompt, infill_stops).images(images));
+        let mut request = request.sampling(sampling.clone()).tenant((*tenant).clone());
+        if !is_first {
+            // It waits for the prompts before it, which belong to the same client.
+            request = request.time_limits(TimeLimits { queue: Some(Duration::MAX), ..TimeLimits::default() });
+        }
+        if let Some((hook, prompt)) = hooked {
+            request = hook.changed(model, &prompt, request);
+        }
+        Ok(PromptRequest { request, varied, call_ids })
     }
 
     /// Refuses log-probabilities of `tokens` tokens of prompts if they would take too much memory.

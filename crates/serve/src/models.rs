@@ -15,6 +15,7 @@ use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::images::{unread_image, unread_video};
 use crate::keep_alive::KeepAlive;
+use crate::kv_events::{KvEvents, KvEventsOptions};
 use crate::model_folder::{FolderEntry, ModelFolder};
 use crate::options::ServeOptions;
 use crate::served_model::ServedModel;
@@ -30,6 +31,7 @@ const MAX_NAMES: usize = 32;
 /// The models that are served.
 pub struct ServedModels {
     pool: ModelPool,
+    kv_events: Option<Arc<KvEvents>>,
     /// Held while a load is begun, which the pool does one after another: requests that wait for it hold no thread.
     pub(crate) loading: Arc<Mutex<()>>,
     /// Those that are served now.
@@ -177,6 +179,20 @@ impl ListedModel {
     }
 }
 
+/// Adds a model to a pool; what it caches is published.
+///
+/// # Errors
+/// As [`ModelPool::add`].
+fn add(pool: &ModelPool, kv_events: Option<&Arc<KvEvents>>, model: &ListedModel) -> Result<()> {
+    let ServedModel { name, source, open_options, run_options, .. } = &model.served;
+    let mut run_options = run_options.clone();
+    if let Some(events) = kv_events {
+        let adapters = model.model.adapters().map(str::to_owned).collect();
+        run_options.cache_observer = Some(events.observer(name, adapters));
+    }
+    pool.add(name, source, open_options.clone(), run_options)
+}
+
 impl ServedModels {
     /// The models of the options; nothing is loaded yet.
     ///
@@ -205,8 +221,11 @@ impl ServedModels {
             return Err(girih::Error::with_kind(ErrorKind::OutOfMemory, sentence));
         }
         let pool = ModelPool::new(memory - needed);
-        for ServedModel { name, source, open_options, run_options, .. } in models {
-            pool.add(name, source, open_options.clone(), run_options.clone())?;
+        // A server names itself by its address before.
+        let publisher = |options: &KvEventsOptions| KvEvents::new(options.pod.clone().unwrap_or_default());
+        let kv_events = options.kv_events.as_ref().map(|options| Arc::new(publisher(options)));
+        for model in &opened {
+            add(&pool, kv_events.as_ref(), model)?;
         }
         let list: Vec<Arc<ListedModel>> = opened.into_iter().flat_map(ListedModel::with_adapters).collect();
         if let Some(twice) =
@@ -216,6 +235,7 @@ impl ServedModels {
         }
         Ok(ServedModels {
             pool,
+            kv_events,
             loading: Arc::default(),
             list: RwLock::new(Arc::new(list)),
             folder: folder.clone(),
@@ -229,6 +249,11 @@ impl ServedModels {
             started: Instant::now(),
             created: since_1970().as_secs(),
         })
+    }
+
+    /// Publishes what the models have cached, if the server does.
+    pub(crate) fn kv_events(&self) -> Option<&Arc<KvEvents>> {
+        self.kv_events.as_ref()
     }
 
     /// The models that are served now: those of the options in their order, then those that were added.
@@ -332,8 +357,7 @@ impl ServedModels {
         if let Some((_, id)) = own.iter().enumerate().find(is_taken) {
             return Err(two_of_a_name(id));
         }
-        let ServedModel { name, source, open_options, run_options, .. } = &model.served;
-        self.pool.add(name, source, open_options.clone(), run_options.clone())?;
+        add(&self.pool, self.kv_events.as_ref(), &model)?;
         Ok(model)
     }
 
@@ -371,10 +395,8 @@ impl ServedModels {
         if !self.pool.remove(&old.name) {
             return Ok(Replaced::InUse);
         }
-        if let Some(ServedModel { name, source, open_options, run_options, .. }) =
-            entries.first().map(|it| &it.served)
-        {
-            self.pool.add(name, source, open_options.clone(), run_options.clone())?;
+        if let Some(model) = entries.first() {
+            add(&self.pool, self.kv_events.as_ref(), model)?;
         }
         let count = list[at..].iter().take_while(|model| model.name == old.name).count();
         list.splice(at..at + count, entries);

@@ -26,6 +26,8 @@ use crate::state::ServerState;
         openai::infill::fill,
         openai::models::list,
         openai::models::one,
+        openai::render::render_completion,
+        openai::render::render_chat,
         openai::tokenize::tokenize,
         openai::tokenize::detokenize,
         openai::embeddings::create,

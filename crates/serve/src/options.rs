@@ -10,6 +10,7 @@ use girih::tools::Confinement;
 use crate::access::ApiKeys;
 use crate::body_limits::MAX_IMAGE_BODY_BYTES;
 use crate::image_fetcher::ImageFetcher;
+use crate::kv_events::KvEventsOptions;
 use crate::listener::ListenerLimits;
 use crate::model_changes::ModelChanger;
 use crate::model_folder::ModelFolder;
@@ -58,6 +59,8 @@ pub struct ServeOptions {
     pub access_log: Option<AccessLog>,
     /// Where traces of requests are sent. Default `None`.
     pub collector: Option<TraceCollector>,
+    /// How events of the KV cache are published, for routers. Default `None`.
+    pub kv_events: Option<KvEventsOptions>,
     /// What the process may still do with files, as the kernel enforces it from the moment that the
     /// address is bound; `None` confines nothing. Default `None`.
     pub confinement: Option<Confinement>,
@@ -68,6 +71,9 @@ pub struct ServeOptions {
     pub memory: u64,
     /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
     pub unload_idle: Option<Duration>,
+    /// How long new requests are served after the server was told to end, while `/ready` says that it is not ready.
+    /// Default 0.
+    pub drain_delay: Duration,
     /// How long running requests may go on after the server was told to end. Default 30 s.
     pub drain_timeout: Duration,
     /// The maximum number of replies that one API key may have running or waiting. Callers
@@ -109,10 +115,12 @@ impl ServeOptions {
             metrics_compat: None,
             access_log: None,
             collector: None,
+            kv_events: None,
             confinement: None,
             unread_time: Duration::from_secs(60),
             memory: u64::MAX,
             unload_idle: None,
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             replies_per_key: 8,
             io_threads: 1,

@@ -15,13 +15,14 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::access::{AccessRules, AllowedOrigins, Hosts, check_address};
 use crate::api;
 use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
 use crate::guard::guarded;
+use crate::kv_events::EventSockets;
 use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::{AccessLog, Observer, TraceExporter};
 use crate::openapi;
@@ -108,9 +109,11 @@ pub struct Server {
     runtime: Runtime,
     state: Arc<ServerState>,
     address: SocketAddr,
+    events_addresses: Option<(SocketAddr, Option<SocketAddr>)>,
     sandbox: SandboxStates,
     traces: Option<TraceExporter>,
     log: Option<AccessLog>,
+    drain_delay: Duration,
     drain_timeout: Duration,
     unload_idle: Option<Duration>,
     unread_time: Duration,
@@ -136,7 +139,7 @@ impl Server {
     /// # Errors
     /// When the address is taken, a model cannot be opened, or the kernel cannot confine the connections to
     /// a collector of traces.
-    pub fn listen(options: ServeOptions) -> Result<Server> {
+    pub fn listen(mut options: ServeOptions) -> Result<Server> {
         let asked = SocketAddr::new(options.host, options.port);
         let keys = options.api_keys.clone();
         let origins = AllowedOrigins::new(&options.allowed_origins, keys.is_some())?;
@@ -145,6 +148,10 @@ impl Server {
         check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
         let socket = listen(asked)?;
         let address = socket.local_addr().map_err(|error| failed("the address is unknown", &error))?;
+        let events = options.kv_events.as_ref().map(EventSockets::listen).transpose()?;
+        if let Some(events) = &mut options.kv_events {
+            events.pod.get_or_insert_with(|| address.to_string());
+        }
         // Before threads are started, as Landlock does not hold those that run already.
         let sandbox = confinement(&options)?.as_ref().map(confine).unwrap_or_default();
         if let Some(log) = &options.access_log {
@@ -157,11 +164,8 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|error| failed("the server's threads cannot be started", &error))?;
-        let listener = {
-            let _entered = runtime.enter();
-            TcpListener::from_std(socket)
-                .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?
-        };
+        let listener = on_runtime(socket, &runtime, asked)?;
+        let events_addresses = events.map(|sockets| publish_events(sockets, &state, &runtime)).transpose()?;
         let access = AccessRules {
             keys,
             page_token: state.page_token.clone(),
@@ -185,14 +189,17 @@ impl Server {
         let listening = ListenerOptions { limits: options.limits, tls };
         let serving = listener::serve(listener, router, listening, state.drain.clone());
         let listener = runtime.spawn(serving);
-        let ServeOptions { drain_timeout, unload_idle, unread_time, access_log: log, .. } = options;
+        let ServeOptions { drain_delay, drain_timeout, unload_idle, unread_time, access_log: log, .. } =
+            options;
         Ok(Server {
             runtime,
             state,
             address,
+            events_addresses,
             sandbox,
             traces,
             log,
+            drain_delay,
             drain_timeout,
             unload_idle,
             unread_time,
@@ -217,7 +224,7 @@ impl Server {
             }
         });
         let Some(loaded) = loaded else {
-            Server { drain_timeout: Duration::ZERO, ..self }.stop();
+            Server { drain_delay: Duration::ZERO, drain_timeout: Duration::ZERO, ..self }.stop();
             return Ok(None);
         };
         loaded.map_err(|error| Error::new(format!("the models cannot be loaded: {error}")))??;
@@ -236,6 +243,11 @@ impl Server {
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address at which events of the KV cache are published, and that at which they are sent again.
+    pub fn kv_events_addresses(&self) -> Option<(SocketAddr, Option<SocketAddr>)> {
+        self.events_addresses
     }
 
     /// The layers of the sandbox that were asked for; for each that is off, the reason.
@@ -267,13 +279,17 @@ impl Server {
         self.stop();
     }
 
-    /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
+    /// Says that it is not ready and serves new requests for the drain delay; then refuses them, waits for those that run, at most for the drain timeout, cancels the
     /// rest, lets connections write what they have for a moment, unloads the models, and waits for a
     /// moment until the log is written.
     pub fn stop(self) {
-        let Server { runtime, state, traces, log, drain_timeout, listener, .. } = self;
-        state.set_phase(ServerPhase::Draining);
+        let Server { runtime, state, traces, log, drain_delay, drain_timeout, listener, .. } = self;
         runtime.block_on(async {
+            if !drain_delay.is_zero() {
+                state.set_phase(ServerPhase::Leaving);
+                sleep(drain_delay).await;
+            }
+            state.set_phase(ServerPhase::Draining);
             state.drain.until_idle(drain_timeout).await;
             state.cancel_all();
             state.drain.until_idle(CANCEL_TIME).await;
@@ -304,6 +320,27 @@ fn confinement(options: &ServeOptions) -> Result<Option<Confinement>> {
     Ok(Some(Confinement { connect: Some(collector.port()), ..allowed.clone() }))
 }
 
+/// Publishes events of the KV cache from now on, and returns the addresses.
+fn publish_events(
+    sockets: EventSockets,
+    state: &ServerState,
+    runtime: &Runtime,
+) -> Result<(SocketAddr, Option<SocketAddr>)> {
+    let unpublished = |error| failed("events of the KV cache cannot be published", &error);
+    let addresses = sockets.addresses().map_err(unpublished)?;
+    let events = state.models.kv_events().expect("the options of the models say that there are events");
+    let _entered = runtime.enter();
+    sockets.serve(events).map_err(unpublished)?;
+    Ok(addresses)
+}
+
+/// A socket that listens at this address, on a runtime.
+fn on_runtime(socket: std::net::TcpListener, runtime: &Runtime, address: SocketAddr) -> Result<TcpListener> {
+    let _entered = runtime.enter();
+    let listener = TcpListener::from_std(socket);
+    listener.map_err(|error| failed(&format!("{address} cannot be listened on"), &error))
+}
+
 /// A socket that listens on this address.
 fn listen(address: SocketAddr) -> Result<std::net::TcpListener> {
     let socket = std::net::TcpListener::bind(address).and_then(|socket| {
@@ -321,7 +358,7 @@ fn failed(what: &str, error: &io::Error) -> Error {
 /// comes while `/ready` says that the server is not ready.
 async fn restart_engines(state: Arc<ServerState>) {
     loop {
-        tokio::time::sleep(RESTART_CHECK).await;
+        sleep(RESTART_CHECK).await;
         if !state.models.down().is_empty() && state.phase() == ServerPhase::Ready {
             let _loading = state.models.loading.lock().await;
             let state = Arc::clone(&state);
@@ -340,7 +377,7 @@ async fn unload_idle(state: Arc<ServerState>, idle: Option<Duration>) {
     let pause = idle.map_or(MAX_IDLE_PAUSE, |idle| idle / 4);
     let pause = pause.clamp(Duration::from_millis(100), MAX_IDLE_PAUSE);
     loop {
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         if !state.models.has_idle_times() {
             continue;
         }
@@ -354,7 +391,7 @@ async fn unload_idle(state: Arc<ServerState>, idle: Option<Duration>) {
 async fn drop_unread(state: Arc<ServerState>, time: Duration) {
     let pause = (time / 4).clamp(Duration::from_millis(10), Duration::from_secs(5));
     loop {
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         state.drop_unread(time);
     }
 }

@@ -63,6 +63,8 @@ pub enum ServerPhase {
     Loading,
     /// Requests are served.
     Ready,
+    /// As [`ServerPhase::Ready`], but the server says that it is not: it will end soon.
+    Leaving,
     /// Requests that run are served to their end, and others are refused.
     Draining,
 }
@@ -113,8 +115,8 @@ impl ServerState {
 
     /// What the server does.
     pub fn phase(&self) -> ServerPhase {
-        let phases = [ServerPhase::Loading, ServerPhase::Ready, ServerPhase::Draining];
-        phases[usize::from(self.phase.load(Ordering::Acquire)).min(2)]
+        let phases = [ServerPhase::Loading, ServerPhase::Ready, ServerPhase::Leaving, ServerPhase::Draining];
+        phases[usize::from(self.phase.load(Ordering::Acquire)).min(3)]
     }
 
     /// Says what the server does now.

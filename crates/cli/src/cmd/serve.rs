@@ -113,6 +113,10 @@ pub struct Args {
     /// Unload models that were not used for this number of seconds [default: never].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     unload_idle: Option<u64>,
+    /// Seconds after SIGINT or SIGTERM for which new requests are served while /ready says 503, so that a router
+    /// learns of the end first.
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    drain_delay: u64,
     /// Seconds that running requests have to finish after SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_timeout: u64,
@@ -173,6 +177,7 @@ pub fn run(
         port: args.port,
         memory: args.memory.or_else(free).unwrap_or(u64::MAX),
         unload_idle: args.unload_idle.map(Duration::from_secs),
+        drain_delay: Duration::from_secs(args.drain_delay),
         drain_timeout: Duration::from_secs(args.drain_timeout),
         replies_per_key: args.replies_per_key,
         image_body_bytes: args.image_body_bytes()?,
@@ -210,6 +215,11 @@ pub fn run(
         print_note(sentence);
     } else if args.server.is_confined() {
         show.detail("Landlock and seccomp confine this process");
+    }
+    for address in
+        server.kv_events_addresses().into_iter().flat_map(|(events, replay)| [Some(events), replay])
+    {
+        address.iter().for_each(|address| show.detail(format!("events of the KV cache: tcp://{address}")));
     }
     let Some(server) = server.load_until(&mut signals)? else { return Ok(Outcome::Done) };
     print_line!("listening on {}://{}", args.server.scheme(), server.address())?;

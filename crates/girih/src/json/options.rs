@@ -104,7 +104,7 @@ fn taken_open(
     descriptions.iter().try_fold(options, |options, description| options.architecture(description))
 }
 
-/// How a model is run: the fields of [`RunOptions`] but `images` and `given_rows`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
+/// How a model is run: the fields of [`RunOptions`] but `images`, `given_rows` and `cache_observer`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
 /// `threads` beside it, `max_wait` in seconds, and `drafts` as `off`, `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
 /// with `open`.
 ///
@@ -146,6 +146,7 @@ fn taken_run(fields: &mut JsonFields, open: &OpenOptions) -> Result<RunOptions> 
         unread_events: fields.u32("unread_events")?.unwrap_or(default.unread_events),
         given_rows: false,
         images: false,
+        cache_observer: None,
     })
 }
 

@@ -46,7 +46,7 @@ pub async fn ready(State(state): State<Arc<ServerState>>) -> Response {
     match state.phase() {
         ServerPhase::Ready if !state.models.down().is_empty() => ApiError::engine_failed().into_response(),
         ServerPhase::Ready => Json(StatusBody { status: "ready" }).into_response(),
-        ServerPhase::Draining => ApiError::shutting_down().into_response(),
+        ServerPhase::Leaving | ServerPhase::Draining => ApiError::shutting_down().into_response(),
         ServerPhase::Loading => {
             let message = "the models are being loaded; try again later";
             let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "loading", message);

@@ -31,6 +31,9 @@ pub async fn metrics(State(state): State<Arc<ServerState>>, headers: HeaderMap) 
     let is_open_metrics = accepted.is_some_and(|value| value.contains("application/openmetrics-text"));
     let media_type = if is_open_metrics { OPEN_METRICS } else { PROMETHEUS };
     state.metrics.set_engine_faults(&state.models.engine_faults());
+    if let Some(events) = state.models.kv_events() {
+        state.metrics.set_kv_events(events.counts());
+    }
     let text = state.metrics.render(&state.models.loaded(), state.drain.requests(), is_open_metrics);
     ([(CONTENT_TYPE, media_type)], text).into_response()
 }

@@ -13,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
+use crate::kv_events::KvEventCounts;
+
 /// Labels and their values.
 type LabelSet<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<LabelSet<N>, Counter>;
@@ -85,6 +87,9 @@ pub struct Metrics {
     model_bytes: Gauges<1>,
     build: Gauges<1>,
     cache_config: Gauges<3>,
+    kv_event_messages: Counter,
+    kv_event_subscribers: Gauge,
+    kv_event_drops: Counter,
 }
 
 /// The positions of a block of KV cache.
@@ -129,9 +134,13 @@ impl Metrics {
             model_bytes: Family::default(),
             build: Family::default(),
             cache_config: Family::default(),
+            kv_event_messages: Counter::default(),
+            kv_event_subscribers: Gauge::default(),
+            kv_event_drops: Counter::default(),
         };
         metrics.build.get_or_create(&[("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1.0);
         metrics.register_server();
+        metrics.register_kv_events();
         metrics.register_replies();
         metrics.register_tokens();
         metrics
@@ -164,6 +173,24 @@ impl Metrics {
             "girih_model_memory_bytes",
             "Bytes of a loaded model's memory plan",
             self.model_bytes.clone(),
+        );
+    }
+
+    fn register_kv_events(&mut self) {
+        self.add(
+            "girih_kv_event_messages",
+            "Messages with events of the KV cache",
+            self.kv_event_messages.clone(),
+        );
+        self.add(
+            "girih_kv_event_subscribers",
+            "Subscribers to events of the KV cache",
+            self.kv_event_subscribers.clone(),
+        );
+        self.add(
+            "girih_kv_event_subscribers_dropped",
+            "Subscribers to events of the KV cache that were dropped because they did not read",
+            self.kv_event_drops.clone(),
         );
     }
 
@@ -279,7 +306,18 @@ impl Metrics {
         self.add("girih_kv_cache_blocks", "Blocks of KV cache, of 64 positions each", self.blocks.clone());
         if self.compat == Some(MetricsCompat::Vllm) {
             self.add("vllm:cache_config_info", "The size of the KV cache", self.cache_config.clone());
+            self.register_old_names();
         }
+    }
+
+    /// Names of vLLM before 0.10, which its production stack reads (`src/vllm_router/stats/engine_stats.py`).
+    fn register_old_names(&mut self) {
+        let help = "As kv_cache_usage_perc";
+        self.add("vllm:gpu_cache_usage_perc", help, self.cache_usage.clone());
+        let help = "As prefix_cache_queries";
+        self.add("vllm:gpu_prefix_cache_queries", help, self.cache_queries.clone());
+        let help = "As prefix_cache_hits";
+        self.add("vllm:gpu_prefix_cache_hits", help, self.cache_hits.clone());
     }
 
     /// Counts a response, or a request whose client left before one (status 499).
@@ -299,6 +337,13 @@ impl Metrics {
             let counter = self.engine_faults.get_or_create(&[("model_name", name.clone())]);
             counter.inner().store(*count, Ordering::Relaxed);
         }
+    }
+
+    /// Sets what was published of the KV cache.
+    pub(crate) fn set_kv_events(&self, counts: KvEventCounts) {
+        self.kv_event_messages.inner().store(counts.messages, Ordering::Relaxed);
+        self.kv_event_subscribers.set(counts.subscribers as i64);
+        self.kv_event_drops.inner().store(counts.dropped, Ordering::Relaxed);
     }
 
     /// Counts a client that left before the end of its response.

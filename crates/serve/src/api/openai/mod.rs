@@ -16,6 +16,7 @@ pub mod media_options;
 mod messages;
 pub mod models;
 pub mod parameters;
+pub mod render;
 pub mod reply_head;
 pub mod responses;
 pub mod template_variables;
@@ -34,6 +35,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
     let generation = Router::new().merge(chat::routes()).merge(completions::routes()).merge(infill::routes());
     generation
         .merge(models::routes())
+        .merge(render::routes())
         .merge(tokenize::routes())
         .merge(embeddings::routes())
         .merge(responses::routes())
