@@ -12,6 +12,7 @@ use girih_tensor::DType;
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::affinity::{self, Affinity};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::{self, Table};
@@ -40,6 +41,8 @@ pub struct CpuOptions {
     pub residence: Residence,
     /// Whether blocks of zeros are skipped (does not affect results).
     pub zero_blocks: ZeroBlocks,
+    /// Whether equal weights share memory (does not affect results).
+    pub equal_weights: EqualWeights,
 }
 
 impl Default for CpuOptions {
@@ -52,6 +55,7 @@ impl Default for CpuOptions {
             affinity: Affinity::default(),
             residence: Residence::default(),
             zero_blocks: ZeroBlocks::default(),
+            equal_weights: EqualWeights::default(),
         }
     }
 }
@@ -67,6 +71,7 @@ pub struct Cpu {
     precision: PrecisionRule,
     residence: Residence,
     zero_blocks: ZeroBlocks,
+    equal_weights: EqualWeights,
     store: Option<Box<dyn Store>>,
     services: Option<RowServices>,
 }
@@ -95,7 +100,7 @@ impl Cpu {
     /// As [`Cpu::new`].
     pub fn with_table(options: CpuOptions, table: Table) -> Result<Cpu, Error> {
         let topology = &HostMachine::here().topology;
-        let CpuOptions { threads, precision, affinity, residence, zero_blocks } = options;
+        let CpuOptions { threads, precision, affinity, residence, zero_blocks, equal_weights } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
         Ok(Cpu {
@@ -106,6 +111,7 @@ impl Cpu {
             precision,
             residence,
             zero_blocks,
+            equal_weights,
             store: None,
             services: None,
         })
@@ -217,7 +223,11 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let rule = PackingRule { in_file: &self.in_file(graph), zero_blocks: self.zero_blocks };
+        let rule = PackingRule {
+            in_file: &self.in_file(graph),
+            zero_blocks: self.zero_blocks,
+            equal_weights: self.equal_weights,
+        };
         let kept = (self.store.as_deref(), self.residence);
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
         weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
@@ -233,8 +243,14 @@ impl Backend for Cpu {
         } else {
             String::new()
         };
+        let equal = match weights.shared() {
+            (0, _) => String::new(),
+            (count, bytes) => {
+                format!("; {count} weights equal earlier ones and take no memory ({bytes} bytes)")
+            }
+        };
         let (few, many) = (few.name(), many.name());
-        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}"))
+        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}{equal}"))
     }
 
     fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {

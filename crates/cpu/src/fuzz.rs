@@ -14,6 +14,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::packed::Layout;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
@@ -54,7 +55,11 @@ pub fn packed(bytes: &[u8]) {
             file[u32::from_le_bytes(*at) as usize % right.len()] = *byte;
         }
         if has(RENEW_TABLE) {
-            let rule = PackingRule { in_file: &TablesInFile::default(), zero_blocks: ZeroBlocks::Skip };
+            let rule = PackingRule {
+                in_file: &TablesInFile::default(),
+                zero_blocks: ZeroBlocks::Skip,
+                equal_weights: EqualWeights::Share,
+            };
             let contents = contents(graph, &IDENTITY, rule).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));
         }

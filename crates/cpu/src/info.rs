@@ -12,6 +12,7 @@ use girih_graph::store::StoreOptions;
 use crate::activations::{ActivationPrecision, PrecisionRule};
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::processor::ProcessorModel;
 use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
@@ -41,6 +42,7 @@ const PACKED_CACHE: &str = "packed-cache";
 const PACKED_CACHE_LIMIT: &str = "packed-cache-limit";
 const WEIGHTS: &str = "weights";
 const ZERO_BLOCKS: &str = "zero-blocks";
+const EQUAL_WEIGHTS: &str = "equal-weights";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -94,6 +96,13 @@ const OPTIONS: &[BackendOption] = &[
         values: AllowedValues::OneOf(|| names(ZERO_BLOCK_MODES)),
         repeats: false,
     },
+    BackendOption {
+        name: EQUAL_WEIGHTS,
+        placeholder: "MODE",
+        help: "Share the memory of equal weights, or keep each its own (does not affect results) [default: share]",
+        values: AllowedValues::OneOf(|| names(EQUAL_WEIGHT_MODES)),
+        repeats: false,
+    },
 ];
 
 /// Values with the names that users write.
@@ -118,6 +127,9 @@ const CACHE_MODES: &Choices<CacheMode> =
     &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
 
 const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
+
+const EQUAL_WEIGHT_MODES: &Choices<EqualWeights> =
+    &[("share", EqualWeights::Share), ("keep", EqualWeights::Keep)];
 
 const ZERO_BLOCK_MODES: &Choices<ZeroBlocks> = &[("skip", ZeroBlocks::Skip), ("keep", ZeroBlocks::Keep)];
 
@@ -184,12 +196,14 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
     let affinity = settings.parsed(AFFINITY, |name| named(AFFINITIES, name))?;
     let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
     let zero_blocks = settings.parsed(ZERO_BLOCKS, |name| named(ZERO_BLOCK_MODES, name))?;
+    let equal_weights = settings.parsed(EQUAL_WEIGHTS, |name| named(EQUAL_WEIGHT_MODES, name))?;
     Ok(CpuOptions {
         threads: settings.threads.unwrap_or(defaults.threads),
         precision,
         affinity: affinity.unwrap_or(defaults.affinity),
         residence: residence.unwrap_or(defaults.residence),
         zero_blocks: zero_blocks.unwrap_or(defaults.zero_blocks),
+        equal_weights: equal_weights.unwrap_or(defaults.equal_weights),
     })
 }
 
@@ -273,7 +287,13 @@ mod tests {
     fn options_are_parsed() {
         let fixed = PrecisionRule::Fixed;
         assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), CpuOptions::default());
-        let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap"), (ZERO_BLOCKS, "keep")];
+        let all = [
+            (PRECISION, "int8x2"),
+            (AFFINITY, "scatter"),
+            (WEIGHTS, "mmap"),
+            (ZERO_BLOCKS, "keep"),
+            (EQUAL_WEIGHTS, "keep"),
+        ];
         let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
         let expected = CpuOptions {
             threads: 3,
@@ -281,6 +301,7 @@ mod tests {
             affinity: Affinity::Scatter,
             residence: Residence::File,
             zero_blocks: ZeroBlocks::Keep,
+            equal_weights: EqualWeights::Keep,
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);
