@@ -108,8 +108,25 @@ def greedy(arguments: argparse.Namespace) -> int:
 # File types with llama.cpp's numbers; None where llama.cpp does not write the type.
 FILE_TYPES = {
     "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q4_k_s": 14, "q4_k_m": 15,
-    "q5_k_s": 16, "q5_k_m": 17, "q6_k": 18, "mxfp4": None, "q4nx": None,
+    "q5_k_s": 16, "q5_k_m": 17, "q6_k": 18, "mxfp4": None, "q4nx": None, "int4": None, "int8": None,
 }
+
+# What a recipe calls the integers of IEBIN.
+IEBIN_TYPES = {"int4": "q4_0", "int8": "q8_0"}
+
+
+def girih_quantize(program: Path, source: Path, out: Path, name: str) -> Path:
+    """Quantize SOURCE with girih, all matrices alike for IEBIN; return the file or folder."""
+    command = [program, "quantize", source, out, "--type", name, "--quiet"]
+    if name in IEBIN_TYPES:
+        out, recipe = out.with_suffix(""), out.with_suffix(".toml")
+        recipe.write_text(f"[[rule]]\ntensors = '*'\ntype = '{IEBIN_TYPES[name]}'\n")
+        command = [program, "quantize", source, out, "--type", "iebin", "--recipe", recipe, "--quiet"]
+    elif name == "q4nx":
+        out = out.with_suffix("")
+        command[3] = out
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return out
 
 
 def quantize(plain: Path, path: Path, file_type: int) -> bool:
@@ -153,11 +170,7 @@ def logits(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.type or FILE_TYPES:
             ours, theirs = Path(folder, f"girih-{name}.gguf"), Path(folder, f"llama-{name}.gguf")
-            source = arguments.source or arguments.plain
-            if name == "q4nx":
-                ours = ours.with_suffix("")
-            command = [arguments.girih, "quantize", source, ours, "--type", name, "--quiet"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            ours = girih_quantize(arguments.girih, arguments.source or arguments.plain, ours, name)
             row = "{:12.4f}{:12.4f}".format(*girih_errors(arguments.girih, ours, arguments.golden))
             number = FILE_TYPES[name]
             if number is not None and quantize(arguments.plain, theirs, number):
@@ -242,7 +255,7 @@ def main() -> int:
     command.add_argument("plain", type=Path)
     command.add_argument("golden", type=Path)
     command.add_argument("--girih", type=Path, required=True)
-    command.add_argument("--source", type=Path, help="the model that girih quantizes instead of PLAIN (q4nx needs safetensors)")
+    command.add_argument("--source", type=Path, help="the model that girih quantizes instead of PLAIN (q4nx, int4 and int8 need safetensors)")
     command.add_argument("--type", action="append", choices=FILE_TYPES)
     command.set_defaults(run=logits)
     command = commands.add_parser("words")

@@ -27,9 +27,24 @@ const THREAD_HEAP_BYTES: usize = 64 << 20;
 /// a system that grants only the memory it has.
 const HEAPS_COUNTED: usize = 4;
 
+/// What takes the bytes of tensors, one tensor after another.
+pub(super) trait TensorSink {
+    /// Appends bytes to the tensor of this name.
+    ///
+    /// # Errors
+    /// When they cannot be kept.
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<()>;
+}
+
+impl TensorSink for ContainerWriter {
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        ContainerWriter::append(self, name, bytes)
+    }
+}
+
 /// Appends rows of a weight, or all, to the tensor of this name; returns what pruning has left of them.
 pub(super) fn write_rows(
-    writer: &mut ContainerWriter,
+    sink: &mut dyn TensorSink,
     weights: &ModelWeights,
     (name, tensor): (&str, &Planned),
     some: Option<Range<usize>>,
@@ -38,7 +53,7 @@ pub(super) fn write_rows(
 ) -> Result<Sparsity> {
     let mut sparsity = Sparsity::default();
     if tensor.layout == FileLayout::Transposed {
-        write_transposed(writer, weights, (name, tensor), some, step)?;
+        write_transposed(sink, weights, (name, tensor), some, step)?;
         return Ok(sparsity);
     }
     let matrix = MatrixView::of(tensor);
@@ -59,7 +74,7 @@ pub(super) fn write_rows(
             matrix.interleave(&mut values);
         }
         let packed = if matrix.is_copied() { bytes } else { matrix.pack(&values, threads)? };
-        writer.append(name, &packed)?;
+        sink.append(name, &packed)?;
         step(values.len());
     }
     Ok(sparsity)
@@ -220,7 +235,7 @@ fn interleaved<T: Copy>(rows: &[T], length: usize, size: usize) -> Vec<T> {
 
 /// Appends columns of a weight as rows, which are few and short: those of convolutions.
 fn write_transposed(
-    writer: &mut ContainerWriter,
+    sink: &mut dyn TensorSink,
     weights: &ModelWeights,
     (name, tensor): (&str, &Planned),
     some: Option<Range<usize>>,
@@ -232,7 +247,7 @@ fn write_transposed(
     let row = |row: usize| numbers[row..].iter().step_by(rows).take(columns).copied();
     let values: Vec<f32> = some.flat_map(row).collect();
     check_finite(&values)?;
-    writer.append(name, &tensor.stored.pack_matrix(values.len() / columns.max(1), columns, &values)?)?;
+    sink.append(name, &tensor.stored.pack_matrix(values.len() / columns.max(1), columns, &values)?)?;
     step(values.len());
     Ok(())
 }

@@ -2,16 +2,20 @@
 //!
 //! A GGUF file follows llama.cpp's names, order of rows and mixes of types, so
 //! that llama.cpp can read it. A Q4NX folder is the model's folder with packed
-//! matrices. Tensors are read, packed and written in bands of rows, so that a
+//! matrices, a folder of safetensors that with pruned ones. Tensors are read, packed and written in bands of rows, so that a
 //! model is never in memory as a whole. The same model gives the same bytes.
 //!
 //! A GGUF file of any origin is compared with the folder that it was made from by
 //! [`compare_with_source`].
 #![forbid(unsafe_code)]
 
+mod band_sink;
 mod bands;
 mod gguf;
 mod iebin;
+mod iebin_groups;
+mod iebin_tensors;
+mod iebs;
 mod keys;
 mod merge;
 mod new_folder;
@@ -20,9 +24,9 @@ mod parts;
 mod plan;
 mod prune;
 mod q4_map;
-mod q4nx;
 mod recipe;
 mod report;
+mod safetensors;
 mod source;
 mod stream;
 mod types;
@@ -34,16 +38,18 @@ use girih_graph::{Key, OutputKind};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, ErrorKind, Result};
 
+pub use iebs::{IebsOptions, WrittenIebs, write_iebs};
 pub use merge::merge;
-pub use options::{ConvertOptions, ConvertTarget, IebinOptions};
+pub use options::{ConvertOptions, ConvertTarget, Dedup, IebinOptions};
 pub use prune::Sparsity;
 pub use q4_map::Q4Map;
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
+use safetensors::SafetensorsFolder;
 pub use source::{CompareOptions, SourceFinding, SourcePart, SourceVerdict, compare_with_source};
 pub use types::FileType;
 
-/// Writes `model` to `out`: a file for GGUF, a folder for Q4NX and IEBIN.
+/// Writes `model` to `out`: a file for GGUF, a folder for Q4NX, safetensors and IEBIN.
 ///
 /// # Errors
 /// When `out` already exists; when the model is an encoder; when the container cannot express a property of
@@ -71,7 +77,14 @@ pub fn convert(
     model.graph(smallest, DType::F32)?;
     match options.target {
         ConvertTarget::Gguf(file_type) => gguf::write(model, &head, out, file_type, options, progress),
-        ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
+        ConvertTarget::Q4nx => safetensors::write(model, out, (SafetensorsFolder::Q4nx, options), progress),
+        ConvertTarget::Safetensors => {
+            safetensors::write(model, out, (SafetensorsFolder::Sparse, options), progress)
+        }
         ConvertTarget::Iebin => iebin::write(model, out, options, progress),
+        ConvertTarget::Iebs => Err(Error::with_kind(
+            ErrorKind::Refused,
+            "a file of type iebs holds one matrix, not a model; convert a file of numbers",
+        )),
     }
 }

@@ -24,20 +24,20 @@ pub(super) fn check_is_free(out: &Path) -> Result<()> {
 /// # Errors
 /// When the folder exists or a file cannot be written; then nothing that this call has made stays.
 pub(super) fn finish(model: &ModelFiles, out: &Path, writer: ContainerWriter) -> Result<()> {
-    finish_with(model, out, writer, &[])
+    finish_with(model, out, vec![writer], &[])
 }
 
-/// As [`finish`], with more new files.
+/// As [`finish`], with several files of weights, which get their names in this order, and more new files.
 ///
 /// # Errors
 /// As [`finish`].
 pub(super) fn finish_with(
     model: &ModelFiles,
     out: &Path,
-    mut writer: ContainerWriter,
+    mut writers: Vec<ContainerWriter>,
     more: &[NewFile],
 ) -> Result<()> {
-    writer.sync()?;
+    writers.iter_mut().try_for_each(ContainerWriter::sync)?;
     let mut copies = Copies::create(out)?;
     // The weights get their name last, as an incomplete folder is not a model.
     let copied = match model.embedded() {
@@ -45,7 +45,7 @@ pub(super) fn finish_with(
         None => copies.copy_companions(model.folder()),
     };
     let written = copied.and_then(|()| more.iter().try_for_each(|file| copies.write(file)));
-    let finished = written.and_then(|()| writer.finish());
+    let finished = written.and_then(|()| writers.into_iter().try_for_each(|writer| copies.publish(writer)));
     if finished.is_err() {
         copies.remove();
     }
@@ -88,6 +88,14 @@ impl Copies<'_> {
                 self.files.push(to);
             }
         }
+        Ok(())
+    }
+
+    /// Gives a file of weights its name.
+    fn publish(&mut self, writer: ContainerWriter) -> Result<()> {
+        let to = writer.path().to_owned();
+        writer.finish()?;
+        self.files.push(to);
         Ok(())
     }
 

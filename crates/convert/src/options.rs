@@ -17,23 +17,36 @@ pub enum ConvertTarget {
     Gguf(FileType),
     /// A folder in the hub's layout whose matrices are Q4NX.
     Q4nx,
+    /// A folder in the hub's layout, in which the matrices that a recipe prunes have no blocks of zeros.
+    Safetensors,
     /// A folder of IEBIN.
     Iebin,
+    /// A file of one matrix by blocks, which [`write_iebs`](crate::write_iebs) writes.
+    Iebs,
 }
 
 impl FromStr for ConvertTarget {
     type Err = Error;
 
-    /// Parses `q4nx`, `iebin` or the name of a [`FileType`], in any case.
+    /// Parses `q4nx`, `safetensors`, `iebin`, `iebs` or the name of a [`FileType`], in any case.
     fn from_str(text: &str) -> Result<ConvertTarget> {
         if text.eq_ignore_ascii_case("q4nx") {
             return Ok(ConvertTarget::Q4nx);
         }
+        if text.eq_ignore_ascii_case("safetensors") {
+            return Ok(ConvertTarget::Safetensors);
+        }
         if text.eq_ignore_ascii_case("iebin") {
             return Ok(ConvertTarget::Iebin);
         }
+        if text.eq_ignore_ascii_case("iebs") {
+            return Ok(ConvertTarget::Iebs);
+        }
         types::parse(text).map(ConvertTarget::Gguf).ok_or_else(|| {
-            Error::new(format!("unknown file type '{text}'; known: {}, q4nx, iebin", types::names()))
+            Error::new(format!(
+                "unknown file type '{text}'; known: {}, q4nx, safetensors, iebin, iebs",
+                types::names()
+            ))
         })
     }
 }
@@ -62,4 +75,25 @@ pub struct IebinOptions {
     pub q4_map: Option<Q4Map>,
     /// Whether all other tensors are widened to single precision, as programs need that read only this.
     pub single_precision: bool,
+    /// What becomes of tensors that are near-equal; by default they are stored like others.
+    pub dedup: Option<Dedup>,
+}
+
+/// How a folder of IEBIN stores tensors that are near-equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dedup {
+    /// As their differences to one of them.
+    Overlay,
+}
+
+impl FromStr for Dedup {
+    type Err = Error;
+
+    /// Parses `overlay`.
+    fn from_str(text: &str) -> Result<Dedup> {
+        match text {
+            "overlay" => Ok(Dedup::Overlay),
+            _ => Err(Error::new(format!("unknown deduplication '{text}'; known: overlay"))),
+        }
+    }
 }

@@ -22,6 +22,8 @@ pub struct ConvertProgress<'a> {
 pub struct ConvertReport {
     /// The file of the weights.
     pub weights: PathBuf,
+    /// Further files with parts of weights.
+    pub others: Vec<PathBuf>,
     /// The tensors in the order of writing.
     pub tensors: Vec<WrittenTensor>,
     /// Differences from the source other than the rounding of weights.

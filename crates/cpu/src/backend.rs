@@ -14,6 +14,7 @@ use girih_tensor::DType;
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::affinity::{self, Affinity};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::{self, Table};
@@ -51,6 +52,8 @@ pub struct CpuOptions {
     pub hot_replicate: Option<u64>,
     /// Where the pages of packed weights lie, unless the system decides (does not affect results).
     pub memory_policy: Option<MemoryPolicy>,
+    /// Whether equal weights share memory (does not affect results).
+    pub equal_weights: EqualWeights,
 }
 
 impl Default for CpuOptions {
@@ -65,6 +68,7 @@ impl Default for CpuOptions {
             zero_blocks: ZeroBlocks::default(),
             hot_replicate: None,
             memory_policy: None,
+            equal_weights: EqualWeights::default(),
         }
     }
 }
@@ -83,6 +87,7 @@ pub struct Cpu {
     hot_replicate: Option<u64>,
     sockets: ThreadSockets,
     placement: Option<PagePlacement>,
+    equal_weights: EqualWeights,
     store: Option<Box<dyn Store>>,
     services: Option<RowServices>,
 }
@@ -121,7 +126,7 @@ impl Cpu {
     /// As [`Cpu::new`].
     pub fn on_machine(options: CpuOptions, table: Table, machine: &HostMachine) -> Result<Cpu, Error> {
         let topology = &machine.topology;
-        let CpuOptions { threads, precision, affinity, residence, zero_blocks, .. } = options;
+        let CpuOptions { threads, precision, affinity, residence, zero_blocks, equal_weights, .. } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
         check_replication(options, topology, cpus.is_some())?;
@@ -138,6 +143,7 @@ impl Cpu {
             hot_replicate: options.hot_replicate,
             sockets,
             placement,
+            equal_weights,
             store: None,
             services: None,
         })
@@ -299,8 +305,12 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let in_file = &self.in_file(graph);
-        let rule = PackingRule { in_file, zero_blocks: self.zero_blocks, placement: self.placement.as_ref() };
+        let rule = PackingRule {
+            in_file: &self.in_file(graph),
+            zero_blocks: self.zero_blocks,
+            equal_weights: self.equal_weights,
+            placement: self.placement.as_ref(),
+        };
         let kept = (self.store.as_deref(), self.residence);
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
         let hot = self.hot(graph, in_file);
@@ -320,9 +330,16 @@ impl Backend for Cpu {
         } else {
             String::new()
         };
+        let equal = match weights.shared() {
+            (0, _) => String::new(),
+            (count, bytes) => {
+                format!("; {count} weights equal earlier ones and take no memory ({bytes} bytes)")
+            }
+        };
         let copies = self.replication(weights).map_or(String::new(), |copies| format!("; {copies}"));
         let (few, many) = (few.name(), many.name());
-        Some(format!("prefetch distance {few} for one row per step, {many} for several{zeros}{copies}"))
+        let prefetch = format!("prefetch distance {few} for one row per step, {many} for several");
+        Some(format!("{prefetch}{zeros}{equal}{copies}"))
     }
 
     fn densities(&self, weights: &CpuWeights) -> Vec<(String, f64)> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use girih_graph::{Error, ErrorKind, Value, WeightSource};
 
+use crate::equal_weights::{EqualWeights, first_equal};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, LINE, bands};
 use crate::memory::{Aligned, BytesOwner, SharedBytes};
@@ -79,7 +80,7 @@ pub(crate) fn planned<'a>(weights: impl Iterator<Item = UnfilledWeight<'a>>) -> 
 }
 
 /// Fills weights, each band by `fill`; of those whose zeros are searched for, units of zeros are left out where that
-/// makes them sparse.
+/// makes them sparse. Weights of equal bytes share them if `equal` says so.
 ///
 /// # Errors
 /// If `fill` fails, the first error in the order of bands; if there is not enough memory, or the system refuses
@@ -87,6 +88,7 @@ pub(crate) fn planned<'a>(weights: impl Iterator<Item = UnfilledWeight<'a>>) -> 
 pub(crate) fn fill_weights<'a>(
     weights: impl Iterator<Item = UnfilledWeight<'a>>,
     placement: Option<&PagePlacement>,
+    equal: EqualWeights,
     (table, pool): (&Table, &ThreadPool),
     fill: &FillBand<'_>,
 ) -> Result<Vec<FilledWeight>, Error> {
@@ -94,7 +96,7 @@ pub(crate) fn fill_weights<'a>(
     let mut memory = Aligned::zeroed_on(MatrixRange::end(&ranges), "the packed weights", placement)?;
     let mut masks = vec![0; ranges.iter().map(MatrixRange::mask_words).sum()];
     fill_all(&ranges, (&mut memory, &mut masks), (table, pool), fill)?;
-    leave_out_zeros(&mut ranges, &masks, &mut memory);
+    move_together(&mut ranges, &masks, equal, &mut memory);
     let memory = BytesOwner::Memory(Arc::new(memory));
     let filled = |MatrixRange { range, places, .. }| FilledWeight {
         bytes: SharedBytes::part(memory.clone(), range),
@@ -103,9 +105,14 @@ pub(crate) fn fill_weights<'a>(
     Ok(ranges.into_iter().map(filled).collect())
 }
 
-/// Moves together what is not left out, and gives back the memory behind. Threads then no longer have the parts that
-/// they filled nearby; a sparse matrix of a machine with several sockets pays for that.
-fn leave_out_zeros(ranges: &mut [MatrixRange<'_>], masks: &[u64], memory: &mut Aligned<u8>) {
+/// Moves together what is not left out, and what no earlier weight has, and gives back the memory behind. Threads then no
+/// longer have the parts that they filled nearby; a sparse matrix of a machine with several sockets pays for that.
+fn move_together(
+    ranges: &mut [MatrixRange<'_>],
+    masks: &[u64],
+    equal: EqualWeights,
+    memory: &mut Aligned<u8>,
+) {
     let mut rest = masks;
     let sparse = ranges.iter().map(|matrix| {
         let (own, behind) = rest.split_at(matrix.mask_words());
@@ -113,12 +120,24 @@ fn leave_out_zeros(ranges: &mut [MatrixRange<'_>], masks: &[u64], memory: &mut A
         PresentUnits::of_masks(matrix.grid?, own).filter(|present| present.is_sparse())
     });
     let sparse: Vec<Option<Arc<PresentUnits>>> = sparse.collect();
-    if sparse.iter().all(Option::is_none) {
+    let first = match equal {
+        EqualWeights::Keep => (0..ranges.len()).collect(),
+        EqualWeights::Share => {
+            let bytes: Vec<&[u8]> = ranges.iter().map(|matrix| &memory[matrix.range.clone()]).collect();
+            first_equal(&bytes, |a, b| ranges[a].places == ranges[b].places && sparse[a] == sparse[b])
+        }
+    };
+    if sparse.iter().all(Option::is_none) && first.iter().zip(0..).all(|(first, index)| *first == index) {
         return;
     }
     let mut end: usize = 0;
-    for (matrix, present) in ranges.iter_mut().zip(sparse) {
-        let start = end.next_multiple_of(LINE);
+    for (index, present) in sparse.into_iter().enumerate() {
+        if first[index] < index {
+            let MatrixRange { range, places, .. } = &ranges[first[index]];
+            (ranges[index].range, ranges[index].places) = (range.clone(), places.clone());
+            continue;
+        }
+        let (matrix, start) = (&mut ranges[index], end.next_multiple_of(LINE));
         match present {
             Some(present) => {
                 end = present.compact(memory, matrix.range.start, start);

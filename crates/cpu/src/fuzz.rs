@@ -13,6 +13,7 @@ use girih_tensor::{DType, Random};
 
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::packed::Layout;
 use crate::os::memory_file;
 use crate::packed_store::Residence;
@@ -58,6 +59,7 @@ pub fn packed(bytes: &[u8]) {
                 in_file: &TablesInFile::default(),
                 zero_blocks: ZeroBlocks::Skip,
                 placement: None,
+                equal_weights: EqualWeights::Share,
             };
             let contents = contents(graph, &IDENTITY, rule).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));

@@ -12,6 +12,7 @@ use girih_graph::store::StoreOptions;
 use crate::activations::{ActivationPrecision, PrecisionRule};
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
+use crate::equal_weights::EqualWeights;
 use crate::kernels::processor::ProcessorModel;
 use crate::kernels::{self, Table};
 use crate::memory_policy::MemoryPolicy;
@@ -44,6 +45,7 @@ const WEIGHTS: &str = "weights";
 const ZERO_BLOCKS: &str = "zero-blocks";
 const HOT_REPLICATE: &str = "hot-replicate";
 const MEMORY_POLICY: &str = "memory-policy";
+const EQUAL_WEIGHTS: &str = "equal-weights";
 
 const OPTIONS: &[BackendOption] = &[
     BackendOption {
@@ -98,6 +100,13 @@ const OPTIONS: &[BackendOption] = &[
         repeats: false,
     },
     BackendOption {
+        name: EQUAL_WEIGHTS,
+        placeholder: "MODE",
+        help: "Share the memory of equal weights, or keep each its own (does not affect results) [default: share]",
+        values: AllowedValues::OneOf(|| names(EQUAL_WEIGHT_MODES)),
+        repeats: false,
+    },
+    BackendOption {
         name: HOT_REPLICATE,
         placeholder: "SIZE",
         help: "Copy the weights that each token reads to every socket, in at most this size of copies in all, such \
@@ -138,6 +147,9 @@ const CACHE_MODES: &Choices<CacheMode> =
     &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
 
 const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
+
+const EQUAL_WEIGHT_MODES: &Choices<EqualWeights> =
+    &[("share", EqualWeights::Share), ("keep", EqualWeights::Keep)];
 
 const ZERO_BLOCK_MODES: &Choices<ZeroBlocks> = &[("skip", ZeroBlocks::Skip), ("keep", ZeroBlocks::Keep)];
 
@@ -212,6 +224,7 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
     let affinity = settings.parsed(AFFINITY, |name| named(AFFINITIES, name))?;
     let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
     let zero_blocks = settings.parsed(ZERO_BLOCKS, |name| named(ZERO_BLOCK_MODES, name))?;
+    let equal_weights = settings.parsed(EQUAL_WEIGHTS, |name| named(EQUAL_WEIGHT_MODES, name))?;
     Ok(CpuOptions {
         threads: settings.threads.unwrap_or(defaults.threads),
         precision,
@@ -220,6 +233,7 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
         zero_blocks: zero_blocks.unwrap_or(defaults.zero_blocks),
         hot_replicate: settings.parsed(HOT_REPLICATE, copy_limit)?.unwrap_or(defaults.hot_replicate),
         memory_policy: settings.parsed(MEMORY_POLICY, MemoryPolicy::parse)?,
+        equal_weights: equal_weights.unwrap_or(defaults.equal_weights),
     })
 }
 
@@ -310,6 +324,7 @@ mod tests {
             (ZERO_BLOCKS, "keep"),
             (HOT_REPLICATE, "5GB"),
             (MEMORY_POLICY, "strict:1"),
+            (EQUAL_WEIGHTS, "keep"),
         ];
         let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
         let expected = CpuOptions {
@@ -320,6 +335,7 @@ mod tests {
             zero_blocks: ZeroBlocks::Keep,
             hot_replicate: Some(5_000_000_000),
             memory_policy: Some(MemoryPolicy::Strict(1)),
+            equal_weights: EqualWeights::Keep,
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);

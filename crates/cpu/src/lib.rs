@@ -30,6 +30,7 @@ mod bound;
 pub mod caches;
 mod carried;
 mod cut;
+mod equal_weights;
 mod filling;
 mod fuse;
 #[doc(hidden)]
@@ -71,6 +72,7 @@ mod weights;
 pub use activations::{ActivationPrecision, PrecisionRule};
 pub use affinity::Affinity;
 pub use backend::{Cpu, CpuOptions};
+pub use equal_weights::EqualWeights;
 pub use info::INFO;
 pub use memory_policy::MemoryPolicy;
 pub use packed_store::Residence;

@@ -5,12 +5,13 @@
 //! PACK_MAGIC 8 | PACK_FORMAT u32 | LAYOUT_VERSION u32 | key 16 | matrices u64
 //! for each matrix: name | layout | rows u64 | columns u64 | zeros u64
 //! for each band of a matrix that may leave out units: a bit for each unit that it has, in words of u64
+//! for each matrix: the index of the first one with the same bands u64, which is its own if there is none
 //! a digest of each band u64 | a digest of everything so far u64
-//! the bands of each matrix, from a multiple of 4096 on
+//! the bands of each matrix that is the first with these, from a multiple of 4096 on
 //! ```
 //! Numbers are little-endian; texts are preceded by their length. A reader gets the matrices from its
 //! graph, so it does not parse what precedes the bits: it compares these bytes with the expected ones. The
-//! bits then say how long each band is, and so the whole file. The digests are XXH3; they detect damage, not forgery. Of mapped weights, only
+//! bits and indexes then say how long each band is, and so the whole file. The digests are XXH3; they detect damage, not forgery. Of mapped weights, only
 //! the digest of the table is checked; the digests of their bands are not.
 
 use std::collections::HashMap;
@@ -31,7 +32,7 @@ use crate::present::{BandPlaces, FilledWeight, PresentUnits, UnitGrid, Zeros};
 const PACK_MAGIC: &[u8; 8] = b"girihpak";
 
 /// The version of the format in the module's documentation.
-const PACK_FORMAT: u32 = 2;
+const PACK_FORMAT: u32 = 3;
 
 /// The alignment of a matrix: a page, so that it can be mapped.
 const PACK_ALIGNMENT: u64 = 4096;
@@ -102,6 +103,8 @@ struct PackPlaces {
 /// The offset of a matrix and its bands.
 #[derive(Clone, Debug)]
 struct MatrixOffset {
+    /// The index of the first matrix with these bands.
+    first: usize,
     offset: u64,
     bands: usize,
     places: BandPlaces,
@@ -163,7 +166,8 @@ impl PackContents {
 
     /// The bytes with all units, unless they overflow.
     fn whole_size(&self) -> Option<u64> {
-        let words = self.mask_words.checked_add(self.digests)?.checked_add(1)?;
+        let words = self.mask_words.checked_add(self.matrices.len())?;
+        let words = words.checked_add(self.digests)?.checked_add(1)?;
         let start = words.checked_mul(DIGEST_BYTES)?.checked_add(self.head.len())?;
         self.matrices.iter().try_fold(start as u64, |end, matrix| {
             let length = u64::try_from(matrix.bands.checked_mul(matrix.band_bytes)?).ok()?;
@@ -171,44 +175,65 @@ impl PackContents {
         })
     }
 
-    /// The places of all matrices, if `places` has those of their bands.
-    fn place(&self, mut places: impl FnMut(&ListedPlace) -> BandPlaces) -> PackPlaces {
-        let (mut end, mut digest, mut matrices) = (self.start() as u64, 0, HashMap::new());
-        for listed in &self.matrices {
-            let offset = end.next_multiple_of(PACK_ALIGNMENT);
-            let placed = MatrixOffset { offset, bands: listed.bands, places: places(listed), digest };
-            end = placed.range(0..listed.bands).end;
+    /// The places of all matrices, if `places` has those of their bands and `first` the first matrix with the same ones;
+    /// `None` if that is another index than of a first one, or its bands lie otherwise.
+    fn place(&self, first: &[u64], mut places: impl FnMut(&ListedPlace) -> BandPlaces) -> Option<PackPlaces> {
+        let (mut end, mut digest) = (self.start() as u64, 0);
+        let mut placed: Vec<MatrixOffset> = Vec::new();
+        for (index, (listed, first)) in self.matrices.iter().zip(first).enumerate() {
+            let (places, first) = (places(listed), usize::try_from(*first).ok()?);
+            let own = match placed.get(first) {
+                Some(same) => {
+                    let is_same = same.first == first && same.bands == listed.bands && same.places == places;
+                    is_same.then(|| same.clone())?
+                }
+                None if first == index => {
+                    let offset = end.next_multiple_of(PACK_ALIGNMENT);
+                    let own = MatrixOffset { first, offset, bands: listed.bands, places, digest };
+                    end = own.range(0..listed.bands).end;
+                    own
+                }
+                None => return None,
+            };
             digest += listed.bands;
-            matrices.insert(listed.name.clone(), placed);
+            placed.push(own);
         }
-        PackPlaces { bytes: end, matrices }
+        let names = self.matrices.iter().map(|listed| listed.name.clone());
+        Some(PackPlaces { bytes: end, matrices: names.zip(placed).collect() })
     }
 
-    /// The places in a file that begins with `start`, by its bits.
-    fn place_by_bits(&self, start: &[u8]) -> PackPlaces {
-        let bits = &start[self.head.len()..][..self.mask_words * DIGEST_BYTES];
-        let mut words = bits.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-        self.place(|listed| {
-            let masks: Vec<u64> = words.by_ref().take(listed.mask_words()).collect();
+    /// The places in a file that begins with `start`, by its bits and indexes.
+    fn place_by_start(&self, start: &[u8]) -> Option<PackPlaces> {
+        let words = &start[self.head.len()..][..(self.mask_words + self.matrices.len()) * DIGEST_BYTES];
+        let words: Vec<u64> = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let (bits, first) = words.split_at(self.mask_words);
+        let mut bits = bits.iter().copied();
+        self.place(first, |listed| {
+            let masks: Vec<u64> = bits.by_ref().take(listed.mask_words()).collect();
             let present = listed.grid.and_then(|grid| PresentUnits::of_masks(grid, &masks));
             present.map_or(BandPlaces::Equal(listed.band_bytes), BandPlaces::Present)
         })
     }
 
+    /// The number of bytes before the digests.
+    fn digests_start(&self) -> usize {
+        self.head.len() + (self.mask_words + self.matrices.len()) * DIGEST_BYTES
+    }
+
     /// The number of bytes before the bands.
     fn start(&self) -> usize {
-        self.head.len() + (self.mask_words + self.digests + 1) * DIGEST_BYTES
+        self.digests_start() + (self.digests + 1) * DIGEST_BYTES
     }
 
     /// Makes the digests in a file match its bytes, with or without those of its bands, as someone could who forges a
     /// file.
     pub fn renew_digests(&self, file: &mut [u8], with_bands: bool) {
-        let places = self.place_by_bits(file);
-        let matrices = places.matrices.values().filter(|_| with_bands);
+        let places = self.place_by_start(file);
+        let matrices = places.iter().flat_map(|places| places.matrices.values()).filter(|_| with_bands);
         for (matrix, band) in matrices.flat_map(|matrix| (0..matrix.bands).map(move |band| (matrix, band))) {
             let range = matrix.indexes(band..band + 1);
             let Some(found) = range.and_then(|range| file.get(range)).map(xxh3_64) else { continue };
-            let at = self.head.len() + (self.mask_words + matrix.digest + band) * DIGEST_BYTES;
+            let at = self.digests_start() + (matrix.digest + band) * DIGEST_BYTES;
             file[at..][..DIGEST_BYTES].copy_from_slice(&found.to_le_bytes());
         }
         let (body, rest) = file.split_at_mut(self.start() - DIGEST_BYTES);
@@ -248,16 +273,19 @@ impl<'a> KeptPack<'a> {
         let mut start = vec![0; contents.start()];
         reader.read(0, &mut start)?;
         let (body, check) = start.split_at(start.len() - DIGEST_BYTES);
-        let (head, words) = body.split_at(contents.head.len());
-        if head != contents.head {
+        if !body.starts_with(&contents.head) {
             return Err(Error::new("the packed weights belong to another model or version"));
         }
         if xxh3_64(body).to_le_bytes() != check {
             return Err(damaged("their table"));
         }
-        let places = contents.place_by_bits(body);
+        let places = contents.place_by_start(body).ok_or_else(|| {
+            Error::new(
+                "the packed weights are damaged: a matrix is said to have the bands of one that differs",
+            )
+        })?;
         check_length(places.bytes, found == places.bytes)?;
-        let digests = words[contents.mask_words * DIGEST_BYTES..]
+        let digests = body[contents.digests_start()..]
             .as_chunks()
             .0
             .iter()
@@ -321,14 +349,24 @@ pub enum Residence {
     File,
 }
 
+/// For each matrix the index of the first one with the same bytes in memory.
+fn first_shared<'a>(matrices: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
+    let mut firsts = HashMap::new();
+    let first = matrices.zip(0..).map(|(bytes, index)| match bytes.is_empty() {
+        true => index,
+        false => *firsts.entry(bytes.as_ptr_range()).or_insert(index),
+    });
+    first.collect()
+}
+
 /// Packed weights that are in use and not yet in a store.
 #[derive(Debug)]
 pub(crate) struct UnsavedPack {
     contents: PackContents,
     /// The total number of bytes.
     bytes: u64,
-    /// The bits of all bands.
-    masks: Vec<u64>,
+    /// The bits of all bands, and for each matrix the index of the first one with the same.
+    words: Vec<u64>,
     /// The units of writing: parts of matrices.
     pieces: Vec<WritePiece>,
     digests: Vec<AtomicU64>,
@@ -355,9 +393,13 @@ impl UnsavedPack {
                 BandPlaces::Equal(_) => masks.resize(masks.len() + listed.mask_words(), u64::MAX),
             }
         }
-        let places = contents.place(|listed| matrix(&listed.name).places.clone());
+        let first = first_shared(contents.matrices.iter().map(|listed| &*matrix(&listed.name).bytes));
+        let places = contents.place(&first, |listed| matrix(&listed.name).places.clone());
+        let places = places.expect("weights that share bytes have them at the same places");
         let mut pieces = Vec::new();
-        for (name, placed) in &places.matrices {
+        let written = contents.matrices.iter().zip(0..).filter(|(_, index)| first[*index] == *index as u64);
+        for (ListedPlace { name, .. }, _) in written {
+            let placed = &places.matrices[name];
             let bytes = &matrix(name).bytes;
             let step = (PIECE_BYTES * placed.bands / bytes.len().max(1)).max(1);
             let firsts = (0..placed.bands).step_by(step);
@@ -370,7 +412,8 @@ impl UnsavedPack {
         pieces.sort_by_key(|piece| piece.offset.digest + piece.bands.start);
         let digests = (0..contents.digests).map(|_| AtomicU64::new(0)).collect();
         let (next, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        UnsavedPack { contents, bytes: places.bytes, masks, pieces, digests, next, written }
+        let words = [masks, first].concat();
+        UnsavedPack { contents, bytes: places.bytes, words, pieces, digests, next, written }
     }
 
     fn write_piece(&self, piece: &WritePiece, to: &dyn StoreWriter) -> Result<(), Error> {
@@ -386,7 +429,7 @@ impl UnsavedPack {
     /// Writes everything before the bands.
     fn write_start(&self, to: &dyn StoreWriter) -> Result<(), Error> {
         let mut start = self.contents.head.clone();
-        start.extend(self.masks.iter().flat_map(|word| word.to_le_bytes()));
+        start.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
         start.extend(self.digests.iter().flat_map(|digest| digest.load(Ordering::Relaxed).to_le_bytes()));
         start.extend(xxh3_64(&start).to_le_bytes());
         to.write(0, &start)

@@ -247,7 +247,7 @@ impl PresentUnits {
 }
 
 /// Where the bands of a matrix, or of the matrices of experts, begin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BandPlaces {
     /// Each band has this number of bytes.
     Equal(usize),

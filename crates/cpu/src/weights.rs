@@ -1,12 +1,13 @@
 //! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use girih_graph::backend::WeightTouch;
 use girih_graph::store::Store;
 use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::View;
 
+use crate::equal_weights::EqualWeights;
 use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Layout, bands};
@@ -27,6 +28,7 @@ pub(crate) struct PackingRule<'a> {
     pub zero_blocks: ZeroBlocks,
     /// Where their pages lie, unless the system decides.
     pub placement: Option<&'a PagePlacement>,
+    pub equal_weights: EqualWeights,
 }
 
 /// All weights of a graph.
@@ -161,6 +163,7 @@ impl CpuWeights {
         let filled = fill_weights(
             unfilled,
             rule.placement,
+            rule.equal_weights,
             (table, pool),
             &|(value, shape), band, stored, packed| match kept.filter(|kept| kept.contains(&value.name)) {
                 Some(kept) => kept.read(&value.name, band, packed),
@@ -297,6 +300,14 @@ impl CpuWeights {
         let mut sparse: Vec<(String, f64)> = self.indexes.iter().filter_map(density).collect();
         sparse.sort_by(|a, b| a.0.cmp(&b.0));
         sparse
+    }
+
+    /// The packed weights that share their bytes with an earlier one: their number, and the bytes that memory has once.
+    pub(crate) fn shared(&self) -> (usize, u64) {
+        let mut seen = HashSet::new();
+        let packed = self.tensors.iter().filter_map(LoadedWeight::packed).filter(|bytes| !bytes.is_empty());
+        let shared = packed.filter(|bytes| !seen.insert(bytes.as_ptr_range()));
+        shared.fold((0, 0), |(count, all), bytes| (count + 1, all + bytes.len() as u64))
     }
 
     /// Reads some bytes of the packed matrices and returns their exclusive or; `None` if there are none. In each matrix the

@@ -30,7 +30,8 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// The shape, outermost dimension first, regardless of the file's order.
     pub shape: Shape,
-    /// The index of the container's file that holds it, from 0.
+    /// The index of the container's file that holds it, from 0; for one that is made of others, a number of its own above all
+    /// of these.
     pub shard: usize,
     /// Its offset in that file, in bytes.
     pub offset: u64,
@@ -68,9 +69,12 @@ pub struct Container {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
     pub(crate) unreadable: BTreeMap<String, UnreadableTensor>,
-    /// Tensors that are made of others; one has a shard of its own, behind those of the files.
-    pub(crate) made: Vec<Box<dyn MadeTensor>>,
+    /// Tensors that are made of others; the shard of the first is [`FIRST_MADE`].
+    made: Vec<Box<dyn MadeTensor>>,
 }
+
+/// The shard of the first tensor that is made of others: above the index of any file.
+const FIRST_MADE: usize = usize::MAX / 2;
 
 /// A tensor that is made of others while it is read.
 pub(crate) trait MadeTensor: fmt::Debug + Send + Sync {
@@ -152,7 +156,7 @@ impl Container {
     /// # Panics
     /// When `info` names a shard that this container does not have.
     pub fn read(&self, info: &TensorInfo, offset: u64, into: &mut [u8]) -> Result<()> {
-        let made = info.shard.checked_sub(self.shards.len()).map(|index| &self.made[index]);
+        let made = info.shard.checked_sub(FIRST_MADE).map(|index| &self.made[index]);
         let end = offset.checked_add(into.len() as u64);
         let start = info.offset.checked_add(offset);
         match (start, end) {
@@ -234,6 +238,17 @@ impl Container {
         let unreadable = std::mem::take(&mut self.unreadable).into_iter();
         self.unreadable = unreadable.filter_map(|(old, tensor)| Some((name(&old)?, tensor))).collect();
         self
+    }
+
+    /// The length of a file, in bytes.
+    pub(crate) fn file_length(&self, shard: usize) -> u64 {
+        self.shards[shard].source.length()
+    }
+
+    /// Adds what is made of other tensors; returns its shard, in which its bytes begin at 0.
+    pub(crate) fn add_made(&mut self, made: Box<dyn MadeTensor>) -> usize {
+        self.made.push(made);
+        FIRST_MADE + self.made.len() - 1
     }
 
     /// Adds the tensors of one more file.

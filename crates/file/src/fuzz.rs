@@ -1,4 +1,4 @@
-//! The entry points of the fuzz targets `index` and `iebin`, whose parsers are not public, and
+//! The entry points of the fuzz targets `index`, `iebin` and `iebin_overlay`, whose parsers are not public, and
 //! the mutations of files that tests share.
 
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use girih_tensor::{Random, Result};
 
 use crate::container::{Container, Shard};
-use crate::iebin;
 use crate::limits::FileLimits;
 use crate::open::parse_index;
 use crate::source::ByteSource;
+use crate::{iebin, iebin_overlay};
 
 /// Parses any bytes as a `model.safetensors.index.json`.
 ///
@@ -28,6 +28,25 @@ const IEBIN_FILE_BYTES: usize = 4096;
 /// The file beside a manifest with the scales of two rows, of half precision.
 pub const SCALES: &str = "scales.bin";
 
+/// A manifest of four tensors of 96 bytes; only the first has an offset.
+const OVERLAID_MANIFEST: &[u8] = br#"{"format":"iebin.v1","version":1,"tensors":[
+    {"name":"a","dtype":"u8","shape":[96],"offset":0},
+    {"name":"b","dtype":"u8","shape":[96]},
+    {"name":"c","dtype":"u8","shape":[96]},
+    {"name":"d","dtype":"i8","shape":[96],"nbytes":96}]}"#;
+
+/// Parses any bytes as a `model.dedup.json` beside a manifest of four tensors of 96 bytes, of which the first needs no
+/// overlay. Masks are of the byte 0x5a, of which four bits are set; the files have 4096 bytes. Reads both ends of each tensor.
+///
+/// # Errors
+/// When the overlay is refused.
+///
+/// # Panics
+/// As [`iebin`].
+pub fn iebin_overlay(bytes: &[u8]) -> Result<Container> {
+    open_iebin(OVERLAID_MANIFEST, Some(bytes))
+}
+
 /// Parses any bytes as a `model.ie.json` whose files have 4096 bytes, [`SCALES`] four; reads both ends of each tensor.
 ///
 /// # Errors
@@ -36,17 +55,22 @@ pub const SCALES: &str = "scales.bin";
 /// # Panics
 /// If a tensor that was not refused cannot be read, or a file outside the folder is opened.
 pub fn iebin(bytes: &[u8]) -> Result<Container> {
+    open_iebin(bytes, None)
+}
+
+fn open_iebin(bytes: &[u8], overlay: Option<&[u8]>) -> Result<Container> {
     let open = |name: &str| {
         assert_eq!(Path::new(name).file_name(), Some(name.as_ref()), "is not a plain name");
         let bytes = match name {
             iebin::MANIFEST => bytes.to_vec(),
+            iebin_overlay::OVERLAY => overlay.unwrap_or_default().to_vec(),
             // 1.0 in half precision.
             SCALES => [0, 0x3c].repeat(2),
             _ => vec![0x5a; IEBIN_FILE_BYTES],
         };
         Ok(Shard { path: PathBuf::from(name), source: ByteSource::memory(bytes) })
     };
-    let container = iebin::open(&FileLimits::DEFAULT, &open)?;
+    let container = iebin::open(&FileLimits::DEFAULT, &open, overlay.is_some())?;
     for (name, info) in container.tensors() {
         let mut end = [0; 16];
         let count = info.bytes.min(end.len() as u64);

@@ -9,18 +9,19 @@
 //! and eight bits have a file of scales each; `iebin_matrix.rs` shows them in a block format with the same numbers.
 //!
 //! Paths are often those of the machine that wrote the folder, so only their last component counts: a file of this folder. Two tensors
-//! may share all of their bytes, but not a part of them. The keys `tokenizer`, `source`, `dedup` and the folder's `dtype` state
+//! may share all of their bytes, but not a part of them; `iebin_overlay.rs` reads those that are stored as differences. The keys `tokenizer`, `source`, `dedup` and the folder's `dtype` state
 //! where the folder came from; girih finds a tokenizer by its usual name.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 
+use crate::capped_list::CappedList;
 use crate::container::{Container, ContainerKind, HeaderContents, Shard, TensorInfo, UnreadableTensor};
 use crate::iebin_matrix::{CodeBits, IebinMatrix};
+use crate::iebin_overlay::{OVERLAY, OverlaidPlaces, Overlay};
 use crate::limits::FileLimits;
 use crate::quote::{quote, shorten_parse};
 use crate::safetensors::{self, Extents, unread_type};
@@ -66,7 +67,7 @@ struct RawManifest {
     format: Option<String>,
     version: Option<u64>,
     bin: Option<String>,
-    tensors: Entries,
+    tensors: CappedList<RawIebinEntry>,
     #[serde(rename = "dtype")]
     _dtype: Option<String>,
     #[serde(rename = "tokenizer")]
@@ -104,60 +105,49 @@ struct RawQuant {
     symmetric: Option<bool>,
 }
 
-/// The entries of tensors, as many as a model may have.
-struct Entries(Vec<RawIebinEntry>);
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
-        struct IebinEntriesVisitor;
-        impl<'de> Visitor<'de> for IebinEntriesVisitor {
-            type Value = Entries;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of tensors")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries, A::Error> {
-                let (mut entries, max) = (Vec::new(), FileLimits::DEFAULT.tensors);
-                while let Some(entry) = list.next_element()? {
-                    if entries.len() as u64 == max {
-                        return Err(A::Error::custom(format!("has more than {max} tensors")));
-                    }
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-        deserializer.deserialize_seq(IebinEntriesVisitor)
-    }
-}
-
-/// Opens the folder whose files `open` opens by their plain names.
-pub(crate) fn open(limits: &FileLimits, open: &dyn Fn(&str) -> Result<Shard>) -> Result<Container> {
+/// Opens the folder whose files `open` opens by their plain names. `has_overlay` is whether one of them is [`OVERLAY`].
+pub(crate) fn open(
+    limits: &FileLimits,
+    open: &dyn Fn(&str) -> Result<Shard>,
+    has_overlay: bool,
+) -> Result<Container> {
     let manifest = open(MANIFEST)?;
     let named = |error: Error| error.of(manifest.path.display());
     let raw = parse(&manifest.source, limits).map_err(named)?;
     let bin = raw.bin.as_deref().map_or(Ok(BIN), plain_name).map_err(|error| named(error.of("key 'bin'")))?;
     let path = manifest.path.clone();
     let mut folder = Folder::new(manifest, limits, open);
-    for entry in &raw.tensors.0 {
+    if has_overlay {
+        folder.add_overlay(raw.tensors.0.len() as u64)?;
+    }
+    for (entry, index) in raw.tensors.0.iter().zip(0..) {
         // The errors of other files have their names.
-        folder.add(entry, bin).map_err(|fault| match fault {
+        let location = Location { bin, overlaid: folder.overlaid.get(&index).copied() };
+        folder.add(entry, location).map_err(|fault| match fault {
             EntryFault::OfEntry(error) => {
                 error.of(format!("tensor {}", quote(&entry.name))).of(path.display())
             }
             EntryFault::OfFile(error) => error,
         })?;
     }
-    folder.check_overlaps().and_then(|()| folder.finish()).map_err(|error| error.of(path.display()))
+    folder.check_overlaps().map_err(|error| error.of(path.display()))?;
+    Ok(folder.container)
 }
 
-/// Reads the manifest and checks what does not concern its tensors.
-fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<RawManifest> {
+/// The bytes of a file of JSON.
+fn read_json(source: &dyn ReadAt, limits: &FileLimits) -> Result<Vec<u8>> {
     let length = source.length();
     if length > limits.header_bytes {
         return Err(Error::new(format!("has {length} bytes; the cap is {}", limits.header_bytes)));
     }
     let mut json = vec![0; length as usize]; // bounded by the cap
     source.read_at(0, &mut json)?;
+    Ok(json)
+}
+
+/// Reads the manifest and checks what does not concern its tensors.
+fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<RawManifest> {
+    let json = read_json(source, limits)?;
     let raw: RawManifest = serde_json::from_slice(&json).map_err(|error| {
         Error::new(format!("is not a valid manifest of IEBIN: {}", shorten_parse(&error)))
     })?;
@@ -194,8 +184,17 @@ struct Folder<'a> {
     headers: BTreeMap<usize, HeaderContents>,
     /// The bytes of each tensor as shard, first byte and end, with its name.
     extents: Vec<(usize, u64, u64, String)>,
-    /// Those with scales, which have no shard yet.
-    matrices: Vec<IebinMatrix>,
+    /// The tensors that the overlay lists.
+    overlaid: OverlaidPlaces,
+}
+
+/// Where a tensor lies whose entry does not say it.
+#[derive(Clone, Copy)]
+struct Location<'a> {
+    /// The file of tensors that name none.
+    bin: &'a str,
+    /// The shard, offset and length by the overlay.
+    overlaid: Option<(usize, u64, u64)>,
 }
 
 impl<'a> Folder<'a> {
@@ -210,12 +209,32 @@ impl<'a> Folder<'a> {
             shards: BTreeMap::new(),
             headers: BTreeMap::new(),
             extents: Vec::new(),
-            matrices: Vec::new(),
+            overlaid: OverlaidPlaces::new(),
         }
     }
 
+    /// Adds the files of the overlay, for a manifest of `tensors` tensors.
+    fn add_overlay(&mut self, tensors: u64) -> Result<()> {
+        let list = (self.open)(OVERLAY)?;
+        let path = list.path.clone();
+        let named = |error: Error| error.of(path.display());
+        let json = read_json(&list.source, self.limits).map_err(named)?;
+        let overlay = Overlay::parse(&json).map_err(named)?;
+        self.container.shards.push(list);
+        let mut shards = [0; 3];
+        for (shard, file) in shards.iter_mut().zip(overlay.files()) {
+            let name = plain_name(file).map_err(|error| named(error.of("key 'files'")))?;
+            *shard = self.shard(name).map_err(|fault| match fault {
+                EntryFault::OfEntry(error) => named(error),
+                EntryFault::OfFile(error) => error,
+            })?;
+        }
+        self.overlaid = overlay.add_to(&mut self.container, shards, tensors).map_err(named)?;
+        Ok(())
+    }
+
     /// Adds a tensor.
-    fn add(&mut self, entry: &RawIebinEntry, bin: &str) -> Result<(), EntryFault> {
+    fn add(&mut self, entry: &RawIebinEntry, location: Location<'_>) -> Result<(), EntryFault> {
         self.limits.check_name(&entry.name)?;
         if self.container.tensors.contains_key(&entry.name)
             || self.container.unreadable.contains_key(&entry.name)
@@ -227,7 +246,7 @@ impl<'a> Folder<'a> {
         let bits = [(INT4, CodeBits::Four), (INT8, CodeBits::Eight)];
         let bits = bits.iter().find(|row| row.0 == kind).map(|row| row.1);
         match (dtype, bits) {
-            (_, Some(bits)) => self.add_matrix(entry, bits, bin),
+            (_, Some(bits)) => self.add_matrix(entry, bits, location),
             (_, None) if entry.quant.is_some() => {
                 let kind = quote(&entry.dtype);
                 Err(Error::new(format!(
@@ -235,15 +254,20 @@ impl<'a> Folder<'a> {
                 ))
                 .into())
             }
-            (Some(dtype), None) => self.add_plain(entry, dtype, bin),
-            (None, None) => self.add_unreadable(entry, bin),
+            (Some(dtype), None) => self.add_plain(entry, dtype, location),
+            (None, None) => self.add_unreadable(entry, location),
         }
     }
 
     /// Adds a tensor of single values.
-    fn add_plain(&mut self, entry: &RawIebinEntry, dtype: DType, bin: &str) -> Result<(), EntryFault> {
+    fn add_plain(
+        &mut self,
+        entry: &RawIebinEntry,
+        dtype: DType,
+        location: Location<'_>,
+    ) -> Result<(), EntryFault> {
         let bytes = entry.shape.bytes(8 * dtype.block_bytes() as u64)?;
-        let (shard, offset) = self.place(entry, bytes, bin)?;
+        let (shard, offset) = self.place(entry, bytes, location)?;
         if !entry.shape.is_supported() {
             return self.keep_unreadable(entry, shard, entry.shape.too_many());
         }
@@ -254,9 +278,9 @@ impl<'a> Folder<'a> {
     }
 
     /// Adds a tensor in a format that girih does not read. Its size is known only from the manifest.
-    fn add_unreadable(&mut self, entry: &RawIebinEntry, bin: &str) -> Result<(), EntryFault> {
+    fn add_unreadable(&mut self, entry: &RawIebinEntry, location: Location<'_>) -> Result<(), EntryFault> {
         let bytes = entry.nbytes.ok_or_else(|| Error::new("has no key 'nbytes'"))?;
-        let (shard, _) = self.place(entry, bytes, bin)?;
+        let (shard, _) = self.place(entry, bytes, location)?;
         self.keep_unreadable(entry, shard, unread_type(&entry.dtype))
     }
 
@@ -271,7 +295,12 @@ impl<'a> Folder<'a> {
     }
 
     /// Adds a matrix of integers with scales, as a tensor that is made while it is read.
-    fn add_matrix(&mut self, entry: &RawIebinEntry, bits: CodeBits, bin: &str) -> Result<(), EntryFault> {
+    fn add_matrix(
+        &mut self,
+        entry: &RawIebinEntry,
+        bits: CodeBits,
+        location: Location<'_>,
+    ) -> Result<(), EntryFault> {
         let missing = || Error::new(format!("is {}, but has no key 'quant'", quote(&entry.dtype)));
         let quant = entry.quant.as_ref().ok_or_else(missing)?;
         if !entry.shape.is_supported() {
@@ -280,7 +309,7 @@ impl<'a> Folder<'a> {
         let shape = entry.shape.checked()?;
         let is_by_row = quant.check(bits)?;
         let bytes = bits.stored_bytes(&shape)?;
-        let (shard, offset) = self.place(entry, bytes, bin)?;
+        let (shard, offset) = self.place(entry, bytes, location)?;
         self.check_header(entry, shard, |found| (found.offset, found.bytes) == (offset, bytes))?;
         let codes = TensorInfo {
             dtype: DType::U8,
@@ -291,9 +320,9 @@ impl<'a> Folder<'a> {
         };
         let scales = self.scales(quant, if is_by_row { shape.rows() } else { 1 })?;
         let matrix = IebinMatrix::new(&self.container, &entry.name, bits, (codes, scales), shape)?;
-        let info = matrix.info(0)?;
-        self.matrices.push(matrix);
-        self.container.tensors.insert(entry.name.clone(), info);
+        let info = matrix.info()?;
+        let shard = self.container.add_made(Box::new(matrix));
+        self.container.tensors.insert(entry.name.clone(), TensorInfo { shard, ..info });
         Ok(())
     }
 
@@ -321,13 +350,38 @@ impl<'a> Folder<'a> {
     }
 
     /// The shard and the offset of a tensor of this size, which lies within its file.
-    fn place(&mut self, entry: &RawIebinEntry, bytes: u64, bin: &str) -> Result<(usize, u64), EntryFault> {
+    fn place(
+        &mut self,
+        entry: &RawIebinEntry,
+        bytes: u64,
+        location: Location<'_>,
+    ) -> Result<(usize, u64), EntryFault> {
         if let Some(stated) = entry.nbytes.filter(|stated| *stated != bytes) {
             let (shape, kind) = (&entry.shape, quote(&entry.dtype));
             return Err(
                 Error::new(format!("has {stated} bytes, but {shape} of {kind} takes {bytes} bytes")).into()
             );
         }
+        let Some(overlaid) = location.overlaid else { return self.place_in_file(entry, bytes, location.bin) };
+        if entry.has_location() {
+            // It is checked as any other; the bytes of the overlay are the same.
+            self.place_in_file(entry, bytes, location.bin)?;
+        }
+        match overlaid {
+            (shard, offset, found) if found == bytes => Ok((shard, offset)),
+            (_, _, found) => {
+                Err(Error::new(format!("has {bytes} bytes, but {found} bytes in {OVERLAY}")).into())
+            }
+        }
+    }
+
+    /// The shard and the offset of a tensor of this size by its entry.
+    fn place_in_file(
+        &mut self,
+        entry: &RawIebinEntry,
+        bytes: u64,
+        bin: &str,
+    ) -> Result<(usize, u64), EntryFault> {
         let file = one_of(("file", &entry.file), ("shard", &entry.shard))?;
         let offsets =
             (("file_data_offset", &entry.file_data_offset), ("shard_data_offset", &entry.shard_data_offset));
@@ -421,16 +475,16 @@ impl<'a> Folder<'a> {
         }
         Ok(())
     }
+}
 
-    /// The container, in which each matrix has a shard of its own, behind those of the files.
-    fn finish(self) -> Result<Container> {
-        let Folder { mut container, matrices, .. } = self;
-        for matrix in matrices {
-            let info = matrix.info(container.shards.len() + container.made.len())?;
-            container.tensors.insert(matrix.name.clone(), info);
-            container.made.push(Box::new(matrix));
-        }
-        Ok(container)
+impl RawIebinEntry {
+    /// Whether it says where the bytes lie.
+    fn has_location(&self) -> bool {
+        let files = [&self.file, &self.shard].iter().any(|file| file.is_some());
+        files
+            || [self.offset, self.file_data_offset, self.shard_data_offset]
+                .iter()
+                .any(|offset| offset.is_some())
     }
 }
 

@@ -68,8 +68,8 @@ impl CodeBits {
 /// A matrix of integers and scales.
 #[derive(Clone, Debug)]
 pub(crate) struct IebinMatrix {
-    /// The name of the tensor.
-    pub name: String,
+    /// The name of the tensor, for errors.
+    name: String,
     bits: CodeBits,
     codes: TensorInfo,
     /// One scale for each row, or one for all.
@@ -104,13 +104,13 @@ impl IebinMatrix {
         Ok(IebinMatrix { name: name.to_owned(), bits, codes, scales, dtype, shape })
     }
 
-    /// It as a tensor of the shard of this index.
+    /// It as a tensor, without its shard.
     ///
     /// # Errors
     /// When it exceeds the address space.
-    pub fn info(&self, shard: usize) -> Result<TensorInfo> {
+    pub fn info(&self) -> Result<TensorInfo> {
         let bytes = self.dtype.bytes(&self.shape)? as u64;
-        Ok(TensorInfo { dtype: self.dtype, shape: self.shape, shard, offset: 0, bytes })
+        Ok(TensorInfo { dtype: self.dtype, shape: self.shape, shard: 0, offset: 0, bytes })
     }
 
     /// The bytes of some rows in the format in which they are shown.

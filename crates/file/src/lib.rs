@@ -1,4 +1,4 @@
-//! Containers of tensors: safetensors and GGUF files, whole or in shards, and folders of IEBIN.
+//! Containers of tensors: safetensors and GGUF files, whole or in shards, and folders of IEBIN; and block-sparse matrices.
 //!
 //! A [`Container`] lists its tensors and reads parts of them on demand; it
 //! does not interpret them. Every size in a file is checked against the file's
@@ -8,6 +8,7 @@
 #[cfg(not(unix))]
 compile_error!("girih-file needs Linux or macOS: on Windows, build girih in the Windows Subsystem for Linux");
 
+mod capped_list;
 mod container;
 mod cursor;
 mod folder;
@@ -18,7 +19,10 @@ mod gguf_writer;
 mod identity;
 pub mod iebin;
 mod iebin_matrix;
+mod iebin_overlay;
 mod iebin_writer;
+pub mod iebs;
+mod iebs_writer;
 mod limits;
 mod lock;
 pub mod metadata;
@@ -33,13 +37,16 @@ pub mod safetensors;
 mod safetensors_writer;
 mod scale_numbers;
 mod source;
+pub mod sparse_blocks;
 mod split_name;
 mod staged;
 mod writer;
 
 pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX, companions_version};
-pub use iebin_writer::{IebinScales, IebinStorage, IebinTensor};
+pub use iebin_overlay::OVERLAY as IEBIN_OVERLAY;
+pub use iebin_writer::{IebinGroup, IebinScales, IebinStorage, IebinTensor, OverlayWriters};
+pub use iebs_writer::IEBS_VALUES;
 pub use limits::FileLimits;
 pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};

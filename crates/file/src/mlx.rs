@@ -96,10 +96,10 @@ impl MlxMatrix {
         Ok(MlxMatrix { name: name.to_owned(), quantization, words, scales, biases, dtype, shape: full })
     }
 
-    /// It as a tensor of the shard of this index.
-    fn info(&self, shard: usize) -> Result<TensorInfo> {
+    /// It as a tensor, without its shard.
+    fn info(&self) -> Result<TensorInfo> {
         let bytes = self.dtype.bytes(&self.shape)? as u64;
-        Ok(TensorInfo { dtype: self.dtype, shape: self.shape, shard, offset: 0, bytes })
+        Ok(TensorInfo { dtype: self.dtype, shape: self.shape, shard: 0, offset: 0, bytes })
     }
 
     /// The bytes of a block in the format in which it is shown.
@@ -220,8 +220,8 @@ impl Container {
             let stated =
                 stated.ok_or_else(|| of(Error::new("is said not to be quantized, but has scales")))?;
             let matrix = MlxMatrix::of(&self, &name, stated).map_err(of)?;
-            let info = matrix.info(self.shards.len() + self.made.len()).map_err(of)?;
-            self.made.push(Box::new(matrix));
+            let info = matrix.info().map_err(of)?;
+            let info = TensorInfo { shard: self.add_made(Box::new(matrix)), ..info };
             self.tensors.remove(&format!("{name}.scales"));
             self.tensors.remove(&format!("{name}.biases"));
             self.unreadable.remove(&format!("{name}.weight"));

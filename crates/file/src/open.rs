@@ -5,19 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use girih_tensor::{Error, ErrorKind, Result};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 use serde::Deserialize;
 
-use crate::container::{Container, ContainerKind, HeaderContents, Shard};
+use crate::container::{Container, ContainerKind, HeaderContents, Shard, TensorInfo};
 use crate::folder::SAFETENSORS_INDEX;
+use crate::iebs::{HEADER_BYTES, SparseShape};
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::outside::read_required;
 use crate::quote::{quote, shorten, shorten_parse};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
+use crate::sparse_blocks::{BlockedMatrix, SparseLayout};
 use crate::split_name::SplitName;
-use crate::{gguf, iebin, safetensors};
+use crate::{gguf, iebin, iebin_overlay, safetensors, sparse_blocks};
 
 const SAFETENSORS: &str = "model.safetensors";
 
@@ -25,7 +27,7 @@ impl Container {
     /// Opens the container at `path` and checks its headers.
     ///
     /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
-    /// split GGUF opens all of them. A folder is searched for
+    /// split GGUF opens all of them. A `.iebs` file is a container of one matrix with the name of the file. A folder is searched for
     /// `model.safetensors`, `model.safetensors.index.json`, `model.ie.json` and
     /// one GGUF model, in this order.
     ///
@@ -47,6 +49,7 @@ impl Container {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("safetensors") => open_files(ContainerKind::Safetensors, vec![path.to_owned()], limits),
             Some("gguf") => open_gguf(path, limits),
+            Some("iebs") => open_iebs(path).map_err(|error| error.of(path.display())),
             _ => Err(Error::new("is neither a folder nor a .safetensors or .gguf file").of(path.display())),
         }
     }
@@ -64,7 +67,7 @@ impl Container {
         let source = ByteSource::memory(bytes);
         let mut container = Container::empty(kind);
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
-        container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
+        add_file(&mut container, Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
     }
 }
@@ -137,6 +140,26 @@ pub fn projector_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Opens a block-sparse matrix of f32 as the only tensor of a container.
+fn open_iebs(path: &Path) -> Result<Container> {
+    let source = ByteSource::open(path)?;
+    let (shape, [list, end]) = SparseShape::of_file(&source)?;
+    let [rows, columns, height, width, blocks] =
+        [shape.rows, shape.cols, shape.block_rows, shape.block_cols, shape.blocks].map(|size| size as usize);
+    let layout = SparseLayout::new(Shape::matrix(rows, columns), DType::F32, [height, width])?;
+    let too_large = |_| Error::new(format!("has {end} bytes, which exceed the address space"));
+    let bytes = usize::try_from(end).map_err(too_large)?;
+    let stored =
+        TensorInfo { dtype: DType::U8, shape: Shape::vector(bytes), shard: 0, offset: 0, bytes: end };
+    let list = HEADER_BYTES..list as usize; // before the end
+    let matrix = BlockedMatrix::listed(&source, (layout, stored), list, blocks)?;
+    let mut container = Container::empty(ContainerKind::Safetensors);
+    container.shards.push(Shard { path: path.to_owned(), source });
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    container.put_sparse(name, matrix, 0)?;
+    Ok(container)
+}
+
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
     let mut container = Container::empty(kind);
     let count = paths.len() as u32; // bounded by the cap on shards
@@ -145,9 +168,29 @@ fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> 
         if kind == ContainerKind::Gguf {
             check_split(&contents.metadata, index, count).map_err(|error| error.of(path.display()))?;
         }
-        container.add(Shard { path, source }, contents, limits)?;
+        add_file(&mut container, Shard { path, source }, contents, limits)?;
     }
     Ok(container)
+}
+
+/// Adds a file with its tensors; those that are sparse matrices are shown as such.
+fn add_file(
+    container: &mut Container,
+    shard: Shard,
+    contents: HeaderContents,
+    limits: &FileLimits,
+) -> Result<()> {
+    let (index, path) = (container.paths().len(), shard.path.clone());
+    let sparse = match container.kind() {
+        ContainerKind::Safetensors => sparse_blocks::reveal(&shard.source, &contents),
+        ContainerKind::Gguf | ContainerKind::Iebin => Ok(Vec::new()),
+    };
+    let sparse = sparse.map_err(|error| error.of(path.display()))?;
+    container.add(shard, contents, limits)?;
+    let mut sparse = sparse.into_iter();
+    sparse
+        .try_for_each(|(name, matrix)| container.put_sparse(name, matrix, index))
+        .map_err(|error| error.of(path.display()))
 }
 
 fn open_file(kind: ContainerKind, path: &Path, limits: &FileLimits) -> Result<(ByteSource, HeaderContents)> {
@@ -164,22 +207,14 @@ fn parse(kind: ContainerKind, source: &ByteSource, limits: &FileLimits) -> Resul
     }
 }
 
-/// Beside a manifest: which tensors of an IEBIN are stored as differences to others.
-const IEBIN_OVERLAY: &str = "model.dedup.json";
-
 fn open_iebin(folder: &Path, limits: &FileLimits) -> Result<Container> {
-    let overlay = folder.join(IEBIN_OVERLAY);
-    if overlay.exists() {
-        let sentence = "the tensors of this folder are differences to others, which girih does not read; use the folder that \
-                        they were made from";
-        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(overlay.display()));
-    }
     let open = |name: &str| {
         let path = folder.join(name);
         let source = ByteSource::open(&path).map_err(|error| error.of(path.display()))?;
         Ok(Shard { path, source })
     };
-    iebin::open(limits, &open)
+    let has_overlay = folder.join(iebin_overlay::OVERLAY).symlink_metadata().is_ok();
+    iebin::open(limits, &open, has_overlay)
 }
 
 /// `model.safetensors.index.json`. Its `total_size` is not compared with the

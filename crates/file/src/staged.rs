@@ -55,6 +55,11 @@ impl Staged {
         Staged { file: BufWriter::with_capacity(1 << 20, file), temporary, target: target.to_owned() }
     }
 
+    /// The name that it will get.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Appends `bytes`.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.unwritten(&error))

@@ -76,6 +76,11 @@ impl ContainerWriter {
         self.slots.iter().map(|slot| slot.name.as_str())
     }
 
+    /// The path of the file when it is finished.
+    pub fn path(&self) -> &Path {
+        self.staged.target()
+    }
+
     /// Appends bytes to the tensor `name`: the current one or, if that is
     /// complete, the next.
     ///

@@ -11,6 +11,6 @@ pub use crate::reply_json::{
 pub use girih_cpu::affinity::pin_to;
 #[cfg(feature = "cpu")]
 pub use girih_cpu::topology::{Processor, Topology};
-pub use girih_file::{quote, read_secret, read_small, shorten_parse};
+pub use girih_file::{iebs, quote, read_secret, read_small, shorten_parse};
 pub use girih_words::confinement::{Confinement, can_limit_connections, confine};
 pub use girih_words::template::{SandboxLayer, SandboxStates};

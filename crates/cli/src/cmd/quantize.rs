@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use girih::AdapterSource;
-use girih_convert::{ConvertOptions, ConvertTarget, IebinOptions, Q4Map, Recipe, WrittenTensor};
+use girih_convert::{
+    ConvertOptions, ConvertTarget, Dedup, IebinOptions, IebsOptions, Q4Map, Recipe, WrittenIebs,
+    WrittenTensor,
+};
 use girih_model::ModelFiles;
 use girih_words::TextLimits;
 use serde_json::{Value, json};
@@ -22,9 +25,9 @@ use crate::progress::{Show, Unit};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Output: a .gguf file, or a folder for q4nx and iebin; it must not exist yet.
+    /// Output: a .gguf file, or a folder for q4nx, safetensors and iebin; it must not exist yet.
     out: PathBuf,
-    /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, q4nx, or iebin.
+    /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, q4nx, safetensors, iebin, or iebs for one matrix.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
     target: ConvertTarget,
     /// Adapter (LoRA) to put into the weights: a folder of PEFT or a .gguf file.
@@ -39,6 +42,15 @@ pub struct Args {
     /// Widen all other tensors of a folder of IEBIN to single precision, for programs that read only this.
     #[arg(long)]
     iebin_f32: bool,
+    /// Store near-equal tensors of a folder of IEBIN as differences: overlay.
+    #[arg(long, value_name = "KIND", value_parser = dedup)]
+    dedup: Option<Dedup>,
+    /// Rows of the matrix for type iebs, if MODEL is a file of f32, row by row.
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+    /// Rows and columns of a block for type iebs [default: 32x32].
+    #[arg(long, value_name = "RxC")]
+    block: Option<String>,
     /// Model name in the GGUF file [default: the name of its folder or file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -56,7 +68,17 @@ fn target(text: &str) -> std::result::Result<ConvertTarget, String> {
     text.parse().map_err(|error: girih_tensor::Error| error.to_string())
 }
 
+fn dedup(text: &str) -> std::result::Result<Dedup, String> {
+    text.parse().map_err(|error: girih_tensor::Error| error.to_string())
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
+    if args.target == ConvertTarget::Iebs {
+        return matrix(args);
+    }
+    if args.rows.is_some() || args.block.is_some() {
+        return Err(Error::call("--rows and --block are for --type iebs; omit them, or write iebs"));
+    }
     let recipe = args.recipe.as_ref().map(|path| {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
@@ -81,7 +103,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     bar.finish_and_clear();
     let seconds = begun.elapsed().as_secs_f64();
     report.warnings.iter().for_each(|warning| print_note(format_args!("warning: {warning}")));
-    let size = std::fs::metadata(&report.weights)?.len();
+    let files = report.others.iter().chain([&report.weights]);
+    let sizes = files.map(|file| Ok(std::fs::metadata(file)?.len())).collect::<Result<Vec<u64>>>()?;
+    let size: u64 = sizes.iter().sum();
     let input = model.weights.container().bytes();
     if args.json {
         let rows: Vec<Value> = report.tensors.iter().map(row).collect();
@@ -106,9 +130,41 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Converts one matrix to a file of its blocks.
+fn matrix(args: &Args) -> Result<Outcome> {
+    let unused = [
+        ("--adapter", args.adapter.is_some()),
+        ("--recipe", args.recipe.is_some()),
+        ("--name", args.name.is_some()),
+        ("--threads", args.threads.is_some()),
+    ];
+    if let Some((option, _)) = unused.iter().find(|(_, is_set)| *is_set) {
+        return Err(Error::call(format!("{option} is not for --type iebs; omit {option}")));
+    }
+    iebin_options(args)?;
+    let block = args.block.as_deref().unwrap_or("32x32");
+    let options = IebsOptions::new(args.rows, block).map_err(|error| Error::call(error.to_string()))?;
+    let WrittenIebs { shape, blocks, density } =
+        girih_convert::write_iebs(args.model.model.as_ref(), &args.out, &options)?;
+    let size = std::fs::metadata(&args.out)?.len();
+    if args.json {
+        print_json(&json!({
+            "out": args.out, "bytes": size, "shape": shape.extents(), "blocks": blocks, "density": density,
+        }))?;
+    } else if !matches!(args.show.show(), Show::Nothing) {
+        let out = args.out.display();
+        print_line!("wrote {out}: {shape}, {blocks} blocks, density {density:.3}, {}", bytes(size))?;
+    }
+    Ok(Outcome::Done)
+}
+
 /// What is particular to a folder of IEBIN.
 fn iebin_options(args: &Args) -> Result<IebinOptions> {
-    let of_iebin = [("--q4-map", args.q4_map.is_some()), ("--iebin-f32", args.iebin_f32)];
+    let of_iebin = [
+        ("--q4-map", args.q4_map.is_some()),
+        ("--iebin-f32", args.iebin_f32),
+        ("--dedup", args.dedup.is_some()),
+    ];
     if let Some((option, _)) =
         of_iebin.iter().find(|(_, is_set)| *is_set && args.target != ConvertTarget::Iebin)
     {
@@ -116,7 +172,7 @@ fn iebin_options(args: &Args) -> Result<IebinOptions> {
     }
     let q4_map = args.q4_map.as_deref().map(Q4Map::read).transpose();
     let q4_map = q4_map.map_err(|error| Error::call(error.to_string()))?;
-    Ok(IebinOptions { q4_map, single_precision: args.iebin_f32 })
+    Ok(IebinOptions { q4_map, single_precision: args.iebin_f32, dedup: args.dedup })
 }
 
 /// The model, with the adapter in its weights if there is one.
@@ -125,8 +181,8 @@ fn model(args: &Args) -> Result<ModelFiles> {
     let Some(path) = &args.adapter else {
         return Ok(loading::open_model(&args.model)?.into_files().expect(only));
     };
-    if matches!(args.target, ConvertTarget::Q4nx | ConvertTarget::Iebin) {
-        let sentence = "q4nx and iebin copy tensors of the model's files; merge the adapter first, then quantize the result";
+    if !matches!(args.target, ConvertTarget::Gguf(_)) {
+        let sentence = "q4nx, safetensors and iebin copy tensors of the model's files; merge the adapter first, then quantize the result";
         return Err(Error::call(sentence));
     }
     let source = AdapterSource { name: "adapter".to_owned(), path: path.clone() };

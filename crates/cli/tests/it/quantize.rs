@@ -4,9 +4,23 @@ use serde_json::Value;
 
 use crate::program::{Folder, fixture, girih, name};
 
-const TYPES: [&str; 15] = [
-    "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "mxfp4", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m",
-    "q6_k", "q4nx", "iebin",
+const TYPES: [&str; 16] = [
+    "f32",
+    "f16",
+    "bf16",
+    "q8_0",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "mxfp4",
+    "q4_k_s",
+    "q4_k_m",
+    "q5_k_s",
+    "q5_k_m",
+    "q6_k",
+    "q4nx",
+    "iebin",
+    "safetensors",
 ];
 
 const PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
@@ -22,8 +36,8 @@ fn the_built_in_model_becomes_a_model_that_runs_in_every_type() {
     };
     let (original, tokens) = score("stories260k");
     for kind in TYPES {
-        let out =
-            folder.file(&format!("{kind}{}", if matches!(kind, "q4nx" | "iebin") { "" } else { ".gguf" }));
+        let is_folder = matches!(kind, "q4nx" | "iebin" | "safetensors");
+        let out = folder.file(&format!("{kind}{}", if is_folder { "" } else { ".gguf" }));
         let report = girih(&["quantize", "stories260k", name(&out), "--type", kind, "--json"]).done().json();
         assert_eq!(report["warnings"].as_array().map(Vec::len), Some(0), "{kind}: {report}");
         let (perplexity, same_tokens) = score(name(&out));
@@ -90,4 +104,40 @@ fn integers_of_iebin_give_the_logits_of_the_blocks_that_they_read_as() {
     let call =
         girih(&["quantize", name(&model), name(&folder.file("x.gguf")), "--type", "q4_0", "--iebin-f32"]);
     call.fails(2, "--iebin-f32 is for --type iebin");
+}
+
+/// A pruned matrix without its blocks of zeros has the logits of the whole one.
+#[test]
+fn matrices_by_blocks_give_the_logits_of_whole_ones() {
+    let folder = Folder::new();
+    let (model, text) = (fixture("llama32_tied"), folder.write("text", PROMPT));
+    let rules = "[[rule]]\ntensors = 'layers.*'\ntype = 'bf16'\nkeep = 0.5";
+    let recipe = folder.write("recipe", rules);
+    let (sparse, gguf) = (folder.file("sparse"), folder.file("model.gguf"));
+    for (out, kind) in [(&sparse, "safetensors"), (&gguf, "bf16")] {
+        girih(&["quantize", name(&model), name(out), "--type", kind, "--recipe", name(&recipe), "-q"]).done();
+    }
+    let perplexity = |model: &str| {
+        girih(&["perplexity", model, name(&text), "--json", "-q"]).done().json()["perplexity"].as_f64()
+    };
+    assert_eq!(perplexity(name(&sparse)), perplexity(name(&gguf)));
+    let kept = girih(&["perplexity", name(&sparse), name(&text), "--json", "-q", "--equal-weights", "keep"]);
+    assert_eq!(kept.done().json()["perplexity"].as_f64(), perplexity(name(&sparse)));
+}
+
+#[test]
+fn one_matrix_becomes_blocks() {
+    let folder = Folder::new();
+    let numbers: Vec<u8> =
+        (0..64u32).flat_map(|at| (if at < 32 { 1.0f32 } else { 0.0 }).to_le_bytes()).collect();
+    let (raw, out) = (folder.file("w.f32"), folder.file("w.iebs"));
+    std::fs::write(&raw, numbers).expect("the folder is this test's");
+    let quantize = |more: &[&str]| girih(&["quantize", name(&raw), name(&out), "--type", "iebs"]).with(more);
+    quantize(&["--rows", "8", "--dedup", "overlay"]).fails(2, "--dedup is for --type iebin");
+    quantize(&["--rows", "8", "--block", "0x4"]).fails(2, "has the block");
+    quantize(&[]).fails(1, "state its rows with --rows");
+    let report = quantize(&["--rows", "8", "--block", "4x4", "--json"]).done().json();
+    assert_eq!((report["blocks"].as_u64(), report["density"].as_f64()), (Some(2), Some(0.5)), "{report}");
+    let call = girih(&["quantize", "stories260k", name(&folder.file("x")), "--type", "q4_0", "--rows", "8"]);
+    call.fails(2, "--rows and --block are for --type iebs");
 }

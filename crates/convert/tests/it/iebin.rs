@@ -1,8 +1,9 @@
 //! Conversions to folders of IEBIN.
 
 use std::fs;
+use std::path::Path;
 
-use girih_convert::{ConvertOptions, IebinOptions, Q4Map};
+use girih_convert::{ConvertOptions, Dedup, IebinOptions, Q4Map};
 use girih_file::{ContainerKind, TensorInfo};
 use girih_model::ModelFiles;
 use girih_tensor::DType;
@@ -155,4 +156,70 @@ fn a_gguf_has_no_names_of_the_hub() {
     write(&open(&committed(SMALL)), &gguf, &options("bf16")).unwrap();
     let error = write(&open(&gguf), &out, &options("iebin")).unwrap_err().to_string();
     assert!(error.contains("the original of this GGUF"), "{error}");
+}
+
+/// A copy of the small model whose second layer has the first one's matrices, but for one value in 64 of one of them.
+fn doubled(folder: &Path) -> ModelFiles {
+    let source = committed(SMALL);
+    let model = open(&source);
+    let mut bytes = fs::read(source.join("model.safetensors")).unwrap();
+    for (name, info) in model.weights.container().tensors() {
+        let Some(own) = name.strip_prefix("model.layers.1.") else { continue };
+        let first = model.weights.container().tensor(&format!("model.layers.0.{own}")).unwrap();
+        let (from, to, count) = (first.offset as usize, info.offset as usize, info.bytes as usize);
+        bytes.copy_within(from..from + count, to);
+        if own == "mlp.up_proj.weight" {
+            (to..to + count).step_by(128).for_each(|at| bytes[at] ^= 1);
+        }
+    }
+    fs::create_dir(folder).unwrap();
+    for name in ["config.json", "tokenizer.json"] {
+        fs::copy(source.join(name), folder.join(name)).unwrap();
+    }
+    fs::write(folder.join("model.safetensors"), bytes).unwrap();
+    open(folder)
+}
+
+#[test]
+fn near_equal_tensors_are_stored_as_differences() {
+    let folder = empty_folder("convert-iebin-overlay");
+    let model = doubled(&folder.join("doubled"));
+    let iebin = || IebinOptions { dedup: Some(Dedup::Overlay), ..IebinOptions::default() };
+    let int4 = with_recipe("iebin", "[[rule]]\ntensors = '*'\ntype = 'q4_0'");
+    for (name, plain) in [("bf16", options("iebin")), ("int4", int4)] {
+        let [whole, small] = ["whole", "overlay"].map(|kind| folder.join(format!("{name}-{kind}")));
+        write(&model, &whole, &plain).unwrap();
+        let report = write(&model, &small, &ConvertOptions { iebin: iebin(), ..plain }).unwrap();
+        let notes = report.tensors.iter().filter_map(|tensor| tensor.note.as_deref());
+        let differing: Vec<&str> = notes.filter(|note| note.starts_with("differs from")).collect();
+        assert!(differing.len() >= 4, "{differing:?}");
+        check_same(&open(&whole), &open(&small));
+        let size = |folder: &Path, files: &[&str]| -> u64 {
+            files.iter().map(|file| fs::metadata(folder.join(file)).unwrap().len()).sum()
+        };
+        let parts = ["model.ie.bin", "model.defaults.bin", "model.masks.bin", "model.exceptions.bin"];
+        let [before, after] = [size(&whole, &parts[..1]), size(&small, &parts)];
+        assert!(after < before, "{name}: {after} of {before} bytes");
+        // The folder writes itself, and the whole one again.
+        let [again, back] = ["again", "back"].map(|kind| folder.join(format!("{name}-{kind}")));
+        if name == "bf16" {
+            let copy = open(&small);
+            write(&copy, &again, &ConvertOptions { iebin: iebin(), ..options("iebin") }).unwrap();
+            write(&copy, &back, &options("iebin")).unwrap();
+            for file in parts.iter().chain(&["model.dedup.json", "model.ie.json"]) {
+                assert!(fs::read(small.join(file)).unwrap() == fs::read(again.join(file)).unwrap(), "{file}");
+            }
+            assert!(fs::read(back.join(parts[0])).unwrap() == fs::read(whole.join(parts[0])).unwrap());
+        }
+    }
+}
+
+#[test]
+fn tensors_that_differ_are_stored_whole() {
+    let folder = empty_folder("convert-iebin-no-overlay");
+    let iebin = IebinOptions { dedup: Some(Dedup::Overlay), ..IebinOptions::default() };
+    let recipe = "[[rule]]\ntensors = '*'\ntype = 'q4_0'";
+    let model = open(&committed(SMALL));
+    write(&model, &folder.join("out"), &ConvertOptions { iebin, ..with_recipe("iebin", recipe) }).unwrap();
+    assert!(!folder.join("out/model.dedup.json").exists());
 }

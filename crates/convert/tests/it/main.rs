@@ -1,4 +1,4 @@
-//! Conversions to GGUF and to folders with Q4NX matrices and of IEBIN.
+//! Conversions to GGUF and to folders of safetensors and of IEBIN.
 #![forbid(unsafe_code)]
 
 mod assembled;
@@ -17,6 +17,7 @@ mod mutations;
 mod q4nx;
 mod recipe;
 mod source;
+mod sparse;
 mod vocabulary;
 
 use std::num::NonZeroUsize;

@@ -10,6 +10,7 @@ mod broken;
 mod clocks;
 mod conformance;
 mod encoder;
+mod equal_weight_speed;
 mod experts;
 mod fixture;
 mod guard_pages;

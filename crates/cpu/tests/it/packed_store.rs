@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{Cpu, CpuOptions, Residence};
+use girih_cpu::{Cpu, CpuOptions, EqualWeights, Residence};
 use girih_graph::backend::Input;
 use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, WeightSource, load};
@@ -315,6 +315,55 @@ fn sparse_weights_are_kept_without_their_zeros() {
         shelf.replace(file[..file.len() - 1].to_vec());
         assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}");
         assert!(shelf.notes()[0].contains("bytes instead of"));
+    }
+}
+
+/// Weights of doubled layers are in memory and in the file once.
+#[test]
+fn equal_weights_are_kept_once() {
+    for (dtype, zeros) in [(DType::Q4_0, false), (DType::BF16, false), (DType::Q4_0, true)] {
+        let graph = model(Model { width: 256, weights: dtype, ..Model::default() });
+        let mut source = Source::random(&graph, &mut Random(9));
+        if zeros {
+            source.zero_units(&graph, 32, &mut Random(10));
+        }
+        let shelf = Shelf::default();
+        logits(&graph, &Named::new(&source, 1), Some(&shelf), 2);
+        let different = shelf.file().len();
+        let layers: Vec<(String, Vec<u8>)> = source.0.clone().into_iter().collect();
+        for (name, bytes) in layers.into_iter().filter(|(name, _)| name.starts_with("layers.0.")) {
+            source.0.insert(name.replace("layers.0.", "layers.1."), bytes);
+        }
+        let (named, shelf) = (Named::new(&source, 2), Shelf::default());
+        let options = |equal_weights, residence| CpuOptions {
+            threads: 2,
+            equal_weights,
+            residence,
+            ..CpuOptions::default()
+        };
+        let own = Cpu::new(options(EqualWeights::Keep, Residence::Memory)).unwrap();
+        let want = logits_of(own, &graph, &source);
+        assert_eq!(logits(&graph, &named, Some(&shelf), 2), want, "{dtype}");
+        let file = shelf.file();
+        assert!(file.len() * 4 < different * 3, "{dtype}: {} of {different} bytes", file.len());
+        for residence in [Residence::Memory, Residence::File] {
+            shelf.lock().has_files = residence == Residence::File;
+            for equal_weights in [EqualWeights::Share, EqualWeights::Keep] {
+                let cpu = Cpu::new(options(equal_weights, residence)).unwrap();
+                let cpu = cpu.with_store(Box::new(shelf.clone()));
+                assert_eq!(logits_of(cpu, &graph, &named), want, "{dtype} {residence:?} {equal_weights:?}");
+            }
+        }
+        assert_eq!(shelf.notes(), [""; 0]);
+        let runner = load(
+            Cpu::new(options(EqualWeights::Share, Residence::Memory)).unwrap(),
+            &source,
+            graph.key,
+            &vec![2; graph.groups.len()],
+            |_| Ok(graph.clone()),
+        );
+        let tuning = runner.unwrap().tuning().unwrap();
+        assert!(tuning.contains("weights equal earlier ones"), "{tuning}");
     }
 }
 

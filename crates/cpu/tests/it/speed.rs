@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::limits::peaks;
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, EqualWeights, PrecisionRule};
 use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
@@ -52,10 +52,12 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     let pairs = 8;
     let rows_max = 512;
     let graph = chain(dtype, pairs, rows_max);
-    // One matrix of random values for all names: contents do not affect the time.
+    // One matrix of random values for all names: contents do not affect the time, if each has memory of its own.
     let stored = stored_values(dtype, &Shape::matrix(INNER, WIDTH), &mut Random(3));
     let source = Source(graph.weights().map(|(_, weight)| (weight.name.clone(), stored.clone())).collect());
-    let cpu = Cpu::with_table(CpuOptions { threads, precision: precision(), ..CpuOptions::default() }, table);
+    let equal_weights = EqualWeights::Keep;
+    let options = CpuOptions { threads, precision: precision(), equal_weights, ..CpuOptions::default() };
+    let cpu = Cpu::with_table(options, table);
     let mut runner = on(cpu.expect("this machine can run the table"), &graph, &source, 16);
     let weights = (2 * pairs * WIDTH * INNER) as f64;
     let (rows, columns) = dtype.tile();

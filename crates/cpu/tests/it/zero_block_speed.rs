@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use girih_cpu::{Cpu, CpuOptions, ZeroBlocks};
+use girih_cpu::{Cpu, CpuOptions, EqualWeights, ZeroBlocks};
 use girih_graph::backend::Input;
 use girih_graph::{Builder, Error, Graph, Key, Op, OutputKind, Outputs, Runner, Span, WeightSource, load};
 use girih_tensor::{DType, Shape};
@@ -16,13 +16,13 @@ use girih_tensor::{DType, Shape};
 use crate::fixture::{Random, TestSequence, step, stored_values};
 use crate::two_layers::{Layers, Model};
 
-const WIDTH: usize = 2048;
+pub const WIDTH: usize = 2048;
 const VOCABULARY: usize = 128_256;
-const PROMPT: usize = 512;
+pub const PROMPT: usize = 512;
 const REPLY: usize = 16;
 const ROUNDS: usize = 5;
 
-fn llama() -> Graph {
+pub fn llama() -> Graph {
     let key =
         Key { rows: PROMPT as u32, sequences: 1, context: 640, output_rows: 1, output: OutputKind::Logits };
     let model = Model { width: WIDTH, weights: DType::Q4_0, ..Model::default() };
@@ -72,7 +72,7 @@ impl WeightSource for Pruned {
 }
 
 /// Seconds of a token and of a prompt, and the bits of the last logits of each.
-fn measure(runner: &mut dyn Runner, rows: &[f32]) -> ([f64; 2], Vec<u32>) {
+pub fn measure(runner: &mut dyn Runner, rows: &[f32]) -> ([f64; 2], Vec<u32>) {
     let mut run = |rows: &[f32], position: usize| -> Vec<u32> {
         let outputs = Outputs::LastN(1);
         let sequence =
@@ -102,7 +102,10 @@ fn zero_block_speed() {
         let blocks = [stored(DType::Q4_0, 3), stored(DType::Q6_K, 4)];
         let source = Pruned { graph: llama(), blocks, layers, head };
         runners.push([ZeroBlocks::Keep, ZeroBlocks::Skip].map(|zero_blocks| {
-            let cpu = Cpu::new(CpuOptions { threads: 2, zero_blocks, ..CpuOptions::default() }).unwrap();
+            // All layers have the same weights here, and each its own memory, as in a real model.
+            let equal_weights = EqualWeights::Keep;
+            let options = CpuOptions { threads: 2, zero_blocks, equal_weights, ..CpuOptions::default() };
+            let cpu = Cpu::new(options).unwrap();
             let blocks = vec![16; source.graph.groups.len()];
             load(cpu, &source, source.graph.key, &blocks, |_| Ok(source.graph.clone())).unwrap()
         }));

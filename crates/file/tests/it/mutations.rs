@@ -1,6 +1,6 @@
 //! Randomly mutated files: each is refused, or its tensors lie within the file.
 
-use girih_file::fuzz::{iebin, mutated};
+use girih_file::fuzz::{iebin, iebin_overlay, mutated};
 use girih_file::{FileLimits, HeaderContents, ReadAt, gguf, safetensors};
 use girih_tensor::Result;
 
@@ -36,4 +36,12 @@ fn mutated_manifests_of_iebin_never_panic() {
     iebin(&good).expect("the unmutated manifest is valid");
     let accepted = (1..=MUTATIONS).filter(|seed| iebin(&mutated(&good, *seed)).is_ok()).count();
     assert!(accepted > 0, "some mutations change only names");
+}
+
+#[test]
+fn mutated_overlays_of_iebin_never_panic() {
+    let good = raw::good_iebin_overlay();
+    iebin_overlay(&good).expect("the unmutated overlay is valid");
+    let accepted = (1..=MUTATIONS).filter(|seed| iebin_overlay(&mutated(&good, *seed)).is_ok()).count();
+    assert!(accepted > 0, "some mutations change only spaces");
 }

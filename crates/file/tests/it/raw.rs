@@ -114,3 +114,21 @@ pub fn good_iebin() -> Vec<u8> {
     )
     .into_bytes()
 }
+
+/// A small valid overlay for the manifest of [`girih_file::fuzz::iebin_overlay`].
+pub fn good_iebin_overlay() -> Vec<u8> {
+    let target = |index: usize, place: usize| {
+        format!(
+            r#"{{"tensor_index":{index},"nbytes":96,"mask_off":{},"mask_nbytes":12,"exc_off":{},"exc_nbytes":48,"exc_popcount":48}}"#,
+            12 * place,
+            48 * place
+        )
+    };
+    let files = r#"{"defaults":"/there/model.defaults.bin","masks":"m.bin","exceptions":"x.bin"}"#;
+    let default = r#"{"tensor_index":1,"nbytes":96,"default_off":96}"#;
+    let targets = [target(2, 0), target(3, 1)].join(",  ");
+    format!(
+        r#"{{ "magic":"DUDP", "version":1, "files":{files}, "groups":[ {{"default":{default},"targets":[{targets}]}} ] }}"#
+    )
+    .into_bytes()
+}
