@@ -305,8 +305,9 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
+        let in_file = &self.in_file(graph);
         let rule = PackingRule {
-            in_file: &self.in_file(graph),
+            in_file,
             zero_blocks: self.zero_blocks,
             equal_weights: self.equal_weights,
             placement: self.placement.as_ref(),

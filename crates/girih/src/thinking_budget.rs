@@ -70,26 +70,6 @@ impl ThinkingBudget {
     }
 }
 
-/// The constraints of `count` replies whose thinking has at most `max` tokens.
-///
-/// # Errors
-/// When the request has a constraint of the caller.
-pub(crate) fn ended_thinking(
-    model: &Model,
-    format: Option<&ReplyFormat>,
-    max: u32,
-    count: u32,
-    constraints: Vec<Box<dyn Constraint>>,
-) -> Result<Vec<Box<dyn Constraint>>> {
-    match format {
-        // A grammar leaves no room for thinking.
-        Some(format) if constraints.is_empty() => (0..count)
-            .map(|_| Ok(Box::new(ThinkingBudget::new(model, format, max)?) as Box<dyn Constraint>))
-            .collect(),
-        _ => Ok(constraints),
-    }
-}
-
 impl Constraint for ThinkingBudget {
     fn mask(&mut self, allowed: &mut [bool]) -> Result<()> {
         let Some(next) = self.forced.front() else { return Ok(()) };
