@@ -15,6 +15,9 @@ use crate::model::Model;
 use crate::open_options::{AdapterSource, OpenOptions, SyncProcess, TemplateProcess};
 use crate::run_options::{PromptCache, RunOptions};
 
+/// Returns the value of a variable.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// The types that a KV cache may have.
 const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
@@ -67,10 +70,7 @@ pub fn options(
 }
 
 /// The options for opening among these fields, with the variables of an environment or of a field.
-fn taken_open(
-    fields: &mut JsonFields,
-    environment: Option<&dyn Fn(&str) -> Option<String>>,
-) -> Result<OpenOptions> {
+fn taken_open(fields: &mut JsonFields, environment: Option<Variables<'_>>) -> Result<OpenOptions> {
     let text = |key: &str, value: &Value| Some((key.to_owned(), value.as_str()?.to_owned()));
     let variables = fields.entries("variables", "an object of texts", text)?;
     let given = |name: &str| variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());

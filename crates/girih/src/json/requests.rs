@@ -43,7 +43,6 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
     let continues_last = fields.flag("continue_final_message")?;
     let prompts = fields.read("add_generation_prompt", "true or false", Value::as_bool)?;
     let variables = fields.read("chat_template_kwargs", "an object", |value| value.as_object().cloned())?;
-    tools.as_deref().map(Tool::list).transpose()?;
     let Some(messages) = messages else {
         if tools.is_some()
             || documents.is_some()
@@ -57,6 +56,7 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
         }
         return Ok(None);
     };
+    tools.as_deref().map(Tool::list).transpose()?;
     Ok(Some(Conversation {
         messages,
         tools,

@@ -1,7 +1,10 @@
 //! Options and requests from JSON: what is set, and that nothing is ignored.
 
 use girih::json::{conversation, event, inputs, open_options, options, parse, request, run_options};
-use girih::{DType, Event, Model, OpenOptions, Request, Result, RunOptions, Sampling, TemplateProcess};
+use girih::{
+    BUILT_IN, BUILT_IN_TEMPLATE, DType, Event, Model, OpenOptions, Request, Result, RunOptions, Sampling,
+    TemplateProcess,
+};
 use serde_json::{Value, json};
 
 use super::sessions::session;
@@ -108,7 +111,8 @@ fn repeated_keys_are_refused_at_any_depth() -> Result<()> {
 
 #[test]
 fn a_request_with_its_tokens_has_the_same_reply() -> Result<()> {
-    let session = session(RunOptions::default());
+    let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..OpenOptions::default() };
+    let session = Model::open_with(BUILT_IN, &options)?.start()?;
     let model = session.model();
     for value in [
         json!({"prompt": "Once upon a time", "max_tokens": 9}),
