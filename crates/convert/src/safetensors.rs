@@ -68,14 +68,18 @@ pub(super) fn write(
     (folder, options): (SafetensorsFolder, &ConvertOptions),
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    let is_possible = match folder {
-        SafetensorsFolder::Q4nx => model.weights.container().kind() == ContainerKind::Safetensors,
-        SafetensorsFolder::Sparse => model.weights.container().kind() != ContainerKind::Gguf,
+    let kind = model.weights.container().kind();
+    let refused = match folder {
+        SafetensorsFolder::Q4nx if kind != ContainerKind::Safetensors => {
+            Some("Q4NX can only be made from safetensors models; convert the original of this model")
+        }
+        SafetensorsFolder::Sparse if kind == ContainerKind::Gguf => {
+            Some("safetensors have the hub's names of tensors; convert the original of this model")
+        }
+        SafetensorsFolder::Q4nx | SafetensorsFolder::Sparse => None,
     };
-    if !is_possible {
-        return Err(Error::new(
-            "a folder of safetensors can only be made from one with the hub's names; convert the original of this model",
-        ));
+    if let Some(sentence) = refused {
+        return Err(Error::new(sentence));
     }
     let planned = plan(model, folder, options)?;
     let with_blocks = |tensor: Planned| {

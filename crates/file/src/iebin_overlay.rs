@@ -35,11 +35,14 @@ pub(crate) const VERSION: u64 = 1;
 /// The files of defaults, masks and exceptions that are written.
 pub(crate) const FILES: [&str; 3] = ["model.defaults.bin", "model.masks.bin", "model.exceptions.bin"];
 
-/// The bytes of a mask between two counts of its bits: 64 KiB of the tensor.
-const COUNTED: usize = 8 << 10;
+/// The bytes of a mask between two counts of its bits.
+const COUNTED: usize = 512;
 
-/// The bytes that are compared or patched at once.
-const AT_ONCE: usize = 8 * COUNTED;
+/// The bytes of a tensor between two counts.
+const GRAIN: usize = 8 * COUNTED;
+
+/// The bytes of a tensor that are patched at once.
+const AT_ONCE: usize = 16 * GRAIN;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -279,7 +282,7 @@ impl OverlaidTensor {
         Ok(OverlaidTensor { default, mask, exceptions, before })
     }
 
-    /// Fills `into` with bytes that begin at a multiple of [`AT_ONCE`], at most as many.
+    /// Fills `into` with bytes that begin at a multiple of [`GRAIN`].
     fn read_piece(&self, container: &Container, start: u64, into: &mut [u8]) -> Result<()> {
         container.read(&self.default, start, into)?;
         let mut mask = vec![0; into.len().div_ceil(8)];
@@ -287,7 +290,7 @@ impl OverlaidTensor {
         let set = |index: &usize| mask[index / 8] >> (index % 8) & 1 == 1;
         let count = (0..into.len()).filter(set).count();
         let mut exceptions = vec![0; count];
-        container.read(&self.exceptions, self.before[start as usize / AT_ONCE], &mut exceptions)?;
+        container.read(&self.exceptions, self.before[start as usize / GRAIN], &mut exceptions)?;
         let places = (0..into.len()).filter(set);
         places.zip(exceptions).for_each(|(index, exception)| into[index] = exception);
         Ok(())
@@ -298,7 +301,7 @@ impl MadeTensor for OverlaidTensor {
     fn read(&self, container: &Container, start: u64, into: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (start, into);
         while !rest.is_empty() {
-            let (first, skipped) = (at / AT_ONCE as u64 * AT_ONCE as u64, at as usize % AT_ONCE);
+            let (first, skipped) = (at / GRAIN as u64 * GRAIN as u64, at as usize % GRAIN);
             let length = rest.len().min(AT_ONCE - skipped);
             let (now, later) = rest.split_at_mut(length);
             match skipped {

@@ -9,9 +9,10 @@ use girih_tensor::DType;
 use super::{COMMITTED, SMALL, check_copy, committed, open, options, with_recipe, write};
 use crate::folder::empty_folder;
 
-/// Half of the blocks of all matrices of layers.
+/// Half of the blocks of all matrices of layers whose rows are whole blocks of 32.
 fn pruned(kind: &str, block: &str) -> String {
-    format!("[[rule]]\ntensors = 'layers.*'\ntype = '{kind}'\nkeep = 0.5\nblock = '{block}'")
+    let down = "[[rule]]\ntensors = '*down_proj*'\ntype = 'f32'";
+    format!("{down}\n[[rule]]\ntensors = 'layers.*'\ntype = '{kind}'\nkeep = 0.5\nblock = '{block}'")
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn pruned_matrices_are_stored_by_blocks() {
     let model = open(&committed(SMALL));
     for (kind, block) in [("bf16", "32x32"), ("f32", "16x8"), ("q4_0", "32x32"), ("q8_0", "8x32")] {
         let recipe = pruned(kind, block);
-        let [sparse, dense] = ["sparse", "gguf"].map(|name| folder.join(format!("{kind}-{name}")));
+        let [sparse, dense] = ["", ".gguf"].map(|ending| folder.join(format!("{kind}{ending}")));
         let report = write(&model, &sparse, &with_recipe("safetensors", &recipe)).unwrap();
         write(&model, &dense, &with_recipe("bf16", &recipe)).unwrap();
         let (copy, twin) = (open(&sparse), open(&dense));
@@ -62,7 +63,7 @@ fn pruned_matrices_are_stored_by_blocks() {
 fn a_format_that_safetensors_lacks_needs_pruning() {
     let folder = empty_folder("convert-sparse-refused");
     let model = open(&committed(SMALL));
-    let whole = "[[rule]]\ntensors = 'layers.*'\ntype = 'q4_0'";
+    let whole = "[[rule]]\ntensors = '*up_proj*'\ntype = 'q4_0'";
     let error =
         write(&model, &folder.join("out"), &with_recipe("safetensors", whole)).unwrap_err().to_string();
     assert!(error.contains("is q4_0, for which safetensors has no type"), "{error}");
