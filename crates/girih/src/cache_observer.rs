@@ -30,6 +30,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone)]
 pub struct CacheObserver {
     model: Arc<str>,
+    adapters: Arc<[String]>,
     tell: Arc<dyn Fn(Vec<CacheEvent>) + Send + Sync>,
 }
 
@@ -87,7 +88,60 @@ impl CacheObserver {
     /// # let _ = observer;
     /// ```
     pub fn new(model: &str, tell: impl Fn(Vec<CacheEvent>) + Send + Sync + 'static) -> CacheObserver {
-        CacheObserver { model: model.into(), tell: Arc::new(tell) }
+        CacheObserver { model: model.into(), adapters: Arc::default(), tell: Arc::new(tell) }
+    }
+
+    /// Names the adapters of the model in their order, for hashes that do not depend on it. Adapters without a name count
+    /// by their indices.
+    ///
+    /// ```
+    /// let observer = girih::CacheObserver::new("stories260k", |_| {}).adapters(vec!["pirate".to_owned()]);
+    /// # let _ = observer;
+    /// ```
+    #[must_use]
+    pub fn adapters(self, names: Vec<String>) -> CacheObserver {
+        CacheObserver { adapters: names.into(), ..self }
+    }
+
+    /// The first 64 bits of a SHA-256 over what a block holds and all that is before it.
+    fn block_hash(&self, tenant: &Tenant, parent: Option<u64>, block: &[PositionKey]) -> u64 {
+        let mut digest = Sha256::new();
+        match parent {
+            Some(parent) => digest.update(parent.to_le_bytes()),
+            None => {
+                for part in [self.model.as_bytes(), &tenant.key()] {
+                    update_with_length(&mut digest, part);
+                }
+            }
+        }
+        for key in block {
+            digest.update(token(key).to_le_bytes());
+            let PositionKey::Content(content) = key else { continue };
+            if let Some((image, row)) = content.given {
+                digest.update(b"g");
+                digest.update(image);
+                digest.update(row.to_le_bytes());
+            }
+            if let Some((index, length)) = content.span {
+                digest.update(b"s");
+                digest.update(index.to_le_bytes());
+                digest.update(length.to_le_bytes());
+            }
+            if let Some(adapter) = content.adapter {
+                match self.adapters.get(adapter as usize) {
+                    Some(name) => {
+                        digest.update(b"n");
+                        update_with_length(&mut digest, name.as_bytes());
+                    }
+                    None => {
+                        digest.update(b"a");
+                        digest.update(adapter.to_le_bytes());
+                    }
+                }
+            }
+        }
+        let hash: [u8; 32] = digest.finalize().into();
+        u64::from_be_bytes(hash[..8].try_into().expect("32 bytes begin with eight"))
     }
 }
 
@@ -135,7 +189,7 @@ impl CacheWatch {
                 changes.released.extend(known.hashes.drain(blocks..));
             } else if blocks > known.hashes.len() {
                 let (tenant, _) = cache.content(id);
-                let run = known.extend(&self.observer.model, tenant, &keys[..blocks * BLOCK_POSITIONS]);
+                let run = known.extend(&self.observer, tenant, &keys[..blocks * BLOCK_POSITIONS]);
                 changes.runs.push(run);
             }
         }
@@ -200,7 +254,7 @@ struct Changes {
 
 impl KnownSequence {
     /// Adds the blocks of `keys`, all of the sequence's, that are not known yet; returns them.
-    fn extend(&mut self, model: &str, tenant: &Tenant, keys: &[PositionKey]) -> StoredBlocks {
+    fn extend(&mut self, observer: &CacheObserver, tenant: &Tenant, keys: &[PositionKey]) -> StoredBlocks {
         let from = self.hashes.len();
         if let (0, Some(PositionKey::Content(first))) = (from, keys.first()) {
             self.adapter = first.adapter;
@@ -213,7 +267,7 @@ impl KnownSequence {
         };
         for block in keys.chunks_exact(BLOCK_POSITIONS).skip(from) {
             let parent = self.hashes.last().copied();
-            let hash = block_hash(model, tenant, parent, block);
+            let hash = observer.block_hash(tenant, parent, block);
             self.hashes.push(hash);
             run.hashes.push(hash);
             run.tokens.extend(block.iter().map(token));
@@ -256,38 +310,10 @@ fn images(block: &[PositionKey]) -> Vec<[u8; 32]> {
     images
 }
 
-/// The first 64 bits of a SHA-256 over what a block holds and all that is before it.
-fn block_hash(model: &str, tenant: &Tenant, parent: Option<u64>, block: &[PositionKey]) -> u64 {
-    let mut digest = Sha256::new();
-    match parent {
-        Some(parent) => digest.update(parent.to_le_bytes()),
-        None => {
-            for part in [model.as_bytes(), &tenant.key()] {
-                digest.update((part.len() as u64).to_le_bytes());
-                digest.update(part);
-            }
-        }
-    }
-    for key in block {
-        digest.update(token(key).to_le_bytes());
-        let PositionKey::Content(content) = key else { continue };
-        if let Some((image, row)) = content.given {
-            digest.update(b"g");
-            digest.update(image);
-            digest.update(row.to_le_bytes());
-        }
-        if let Some((index, length)) = content.span {
-            digest.update(b"s");
-            digest.update(index.to_le_bytes());
-            digest.update(length.to_le_bytes());
-        }
-        if let Some(adapter) = content.adapter {
-            digest.update(b"a");
-            digest.update(adapter.to_le_bytes());
-        }
-    }
-    let hash: [u8; 32] = digest.finalize().into();
-    u64::from_be_bytes(hash[..8].try_into().expect("32 bytes begin with eight"))
+/// Adds a part whose end its length tells.
+fn update_with_length(digest: &mut Sha256, part: &[u8]) {
+    digest.update((part.len() as u64).to_le_bytes());
+    digest.update(part);
 }
 
 #[cfg(test)]
@@ -375,6 +401,9 @@ mod tests {
 
     #[test]
     fn a_hash_is_of_the_tokens_before_the_tenant_and_the_model() {
+        let block_hash = |model: &str, tenant: &Tenant, parent, block: &[PositionKey]| {
+            CacheObserver::new(model, |_| {}).block_hash(tenant, parent, block)
+        };
         let first = keys(0..64);
         let none = Tenant::default();
         let hash = block_hash("lily", &none, None, &first);

@@ -74,11 +74,13 @@ impl KvEvents {
     pub fn observer(self: &Arc<KvEvents>, model: &str, adapters: Vec<String>) -> CacheObserver {
         let events = Arc::clone(self);
         let (topic, name) = (format!("kv@{}@{model}", self.pod).into(), Arc::<str>::from(model));
-        CacheObserver::new(model, move |new| {
+        let names = adapters.clone();
+        let observer = CacheObserver::new(model, move |new| {
             // Not read from a clock that may go back: subscribers order messages by their numbers.
             let time = since_1970().as_secs_f64();
             events.publish(&topic, &name, &adapters, new, time);
-        })
+        });
+        observer.adapters(names)
     }
 
     fn publish(
