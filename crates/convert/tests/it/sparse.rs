@@ -11,7 +11,7 @@ use crate::folder::empty_folder;
 
 /// Half of the blocks of all matrices of layers whose rows are whole blocks of 32.
 fn pruned(kind: &str, block: &str) -> String {
-    let down = "[[rule]]\ntensors = '*down_proj*'\ntype = 'f32'";
+    let down = "[[rule]]\ntensors = '*down*'\ntype = 'f32'";
     format!("{down}\n[[rule]]\ntensors = 'layers.*'\ntype = '{kind}'\nkeep = 0.5\nblock = '{block}'")
 }
 
