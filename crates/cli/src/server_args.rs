@@ -65,7 +65,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "NAME", value_enum)]
     metrics_compat: Option<CompatName>,
     /// Publish which tokens the KV cache has, for routers: a ZeroMQ socket with vLLM's events, such as
-    /// tcp://127.0.0.1:5557. Whoever can connect reads the tokens of all prompts.
+    /// tcp://127.0.0.1:5557. Anyone who can connect reads the tokens of all prompts.
     #[arg(long, value_name = "ADDRESS")]
     kv_events: Option<KvEventsAddress>,
     /// Send events again to subscribers that have missed some, at this address.

@@ -159,16 +159,16 @@ struct KnownSequence {
 }
 
 /// Compares the prefix cache of an engine with what it was before. When it is dropped, the engine has ended.
-pub(crate) struct CacheWatch {
+pub(crate) struct ObservedCache {
     observer: CacheObserver,
     known: HashMap<SequenceId, KnownSequence>,
     /// The number of known sequences that have each block.
     holders: HashMap<u64, u32>,
 }
 
-impl CacheWatch {
-    pub fn new(observer: CacheObserver) -> CacheWatch {
-        CacheWatch { observer, known: HashMap::new(), holders: HashMap::new() }
+impl ObservedCache {
+    pub fn new(observer: CacheObserver) -> ObservedCache {
+        ObservedCache { observer, known: HashMap::new(), holders: HashMap::new() }
     }
 
     /// Tells what has changed since the last call.
@@ -233,7 +233,7 @@ impl CacheWatch {
     }
 }
 
-impl Drop for CacheWatch {
+impl Drop for ObservedCache {
     fn drop(&mut self) {
         let mut blocks: Vec<u64> = self.holders.drain().map(|(hash, _)| hash).collect();
         if !blocks.is_empty() {
@@ -327,11 +327,11 @@ mod tests {
 
     type Seen = Arc<Mutex<Vec<CacheEvent>>>;
 
-    fn watch() -> (CacheWatch, Seen) {
+    fn watch() -> (ObservedCache, Seen) {
         let seen = Seen::default();
         let events = Arc::clone(&seen);
         let observer = CacheObserver::new("lily", move |new| events.lock().unwrap().extend(new));
-        (CacheWatch::new(observer), seen)
+        (ObservedCache::new(observer), seen)
     }
 
     fn taken(seen: &Seen) -> Vec<CacheEvent> {

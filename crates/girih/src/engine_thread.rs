@@ -11,7 +11,7 @@ use girih_engine::{Engine, Hooks, RequestId, TokenRequest, WorkLeft};
 use girih_graph::Error;
 
 use crate::activity::ActivityRecord;
-use crate::cache_observer::CacheWatch;
+use crate::cache_observer::ObservedCache;
 use crate::expected_wait::RunningReply;
 use crate::mailbox::{Mailbox, MailboxSender};
 use crate::places::RequestPlaces;
@@ -39,7 +39,7 @@ struct EngineThread {
     engine: Engine,
     activity: Arc<ActivityRecord>,
     places: Arc<RequestPlaces>,
-    watch: Option<CacheWatch>,
+    watch: Option<ObservedCache>,
     /// When the last step began.
     step_began: Instant,
     /// When each active request was admitted.
@@ -55,7 +55,7 @@ pub(crate) struct EngineReports {
     /// How long requests wait.
     pub places: Arc<RequestPlaces>,
     /// What its prefix cache has, if somebody wants to know.
-    pub watch: Option<CacheWatch>,
+    pub watch: Option<ObservedCache>,
 }
 
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the

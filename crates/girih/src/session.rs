@@ -11,7 +11,7 @@ use girih_engine::{EngineLimits, Tenant};
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::{ActivityRecord, EngineActivity};
-use crate::cache_observer::CacheWatch;
+use crate::cache_observer::ObservedCache;
 use crate::engine_thread::{EngineReports, fail_all, run};
 use crate::image_tower::ImageTower;
 use crate::mailbox::{Event, UnreadReplies};
@@ -119,7 +119,7 @@ impl Session {
         let tower = plan.take_tower().map(|tower| ImageTower::new(plan.model(), tower, callback.clone()));
         let tower = tower.transpose()?.map(Arc::new);
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
-        let watch = plan.options().cache_observer.clone().map(CacheWatch::new);
+        let watch = plan.options().cache_observer.clone().map(ObservedCache::new);
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let arithmetic = plan.arithmetic().into();
         let (commands, inbox) = mpsc::channel();
