@@ -20,7 +20,7 @@ use crate::progress::{LoadControl, is_in_callback};
 use crate::prompt_map::PromptMap;
 use crate::readiness::{EnginePhase, Readiness};
 use crate::reply_format::{ReplySplitter, add_parts};
-use crate::request::PreparedRequest;
+use crate::request::checked::PreparedRequest;
 
 /// The handle of an engine's thread. When the last one is dropped, the thread ends.
 pub(crate) struct EngineHandle {

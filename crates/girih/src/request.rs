@@ -1,6 +1,6 @@
 //! A request for one reply, and its translation into tokens for the engine.
 
-mod checked;
+pub(crate) mod checked;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,6 @@ use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::prompt_map::PromptMap;
 use crate::reply_format::ReplyFormat;
-
-pub(crate) use checked::PreparedRequest;
 
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
