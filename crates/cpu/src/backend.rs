@@ -131,7 +131,7 @@ impl Cpu {
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
         check_replication(options, topology, cpus.is_some())?;
         let placement = placement(options, &machine.memory_nodes)?;
-        let sockets = ThreadSockets::of(topology, threads, cpus.as_deref());
+        let sockets = ThreadSockets::of(topology, cpus.as_deref());
         Ok(Cpu {
             table,
             threads,
@@ -199,7 +199,7 @@ impl Cpu {
         if let Some(pool) = self.pool.get() {
             return Ok(pool);
         }
-        let pool = ThreadPool::on_sockets(self.cpus.clone(), &self.sockets.of_threads)?;
+        let pool = ThreadPool::on_sockets(self.threads, self.cpus.clone(), &self.sockets.of_threads)?;
         Ok(self.pool.get_or_init(|| pool))
     }
 }

@@ -90,18 +90,21 @@ impl ThreadPool {
     /// # Panics
     /// If `cpus` has another number of threads.
     pub fn pinned(threads: usize, cpus: Option<Vec<Vec<usize>>>) -> Result<ThreadPool, Error> {
-        ThreadPool::on_sockets(cpus, &vec![0; threads])
+        ThreadPool::on_sockets(threads, cpus, &[])
     }
 
-    /// As [`ThreadPool::pinned`], with the socket of each thread, from 0 on; the caller's is 0.
+    /// As [`ThreadPool::pinned`], with the socket of each thread, from 0 on; the caller's is 0. Without sockets all have 0.
     ///
     /// # Errors
     /// As [`ThreadPool::pinned`].
     ///
     /// # Panics
     /// As [`ThreadPool::pinned`].
-    pub fn on_sockets(cpus: Option<Vec<Vec<usize>>>, sockets: &[usize]) -> Result<ThreadPool, Error> {
-        let threads = sockets.len();
+    pub fn on_sockets(
+        threads: usize,
+        cpus: Option<Vec<Vec<usize>>>,
+        sockets: &[usize],
+    ) -> Result<ThreadPool, Error> {
         check_threads(threads)?;
         let socket_count = sockets.iter().max().map_or(1, |last| last + 1);
         if let Some(cpus) = &cpus {
@@ -129,7 +132,7 @@ impl ThreadPool {
                 pin_to(&cpus[index])?;
             }
             if index > 0 {
-                let (crew, socket) = (Arc::clone(&pool.crew), sockets[index]);
+                let (crew, socket) = (Arc::clone(&pool.crew), sockets.get(index).copied().unwrap_or(0));
                 let builder = thread::Builder::new().name(format!("girih-cpu-{index}"));
                 let worker = builder
                     .spawn(move || crew.work(index - 1, socket))

@@ -21,7 +21,7 @@ pub(crate) fn enter(socket: usize) {
 /// The threads of a pool, by socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadSockets {
-    /// The socket of each thread, numbered from 0 in the order of threads.
+    /// The socket of each thread, numbered from 0 in the order of threads; none if threads are not pinned.
     pub of_threads: Vec<usize>,
     /// The CPUs on which threads of each socket run; none if threads are not pinned.
     pub cpus: Vec<Vec<usize>>,
@@ -29,9 +29,9 @@ pub(crate) struct ThreadSockets {
 
 impl ThreadSockets {
     /// The sockets of threads that are pinned to these CPUs; one socket if they are not pinned.
-    pub fn of(topology: &Topology, threads: usize, cpus: Option<&[Vec<usize>]>) -> ThreadSockets {
+    pub fn of(topology: &Topology, cpus: Option<&[Vec<usize>]>) -> ThreadSockets {
         let Some(cpus) = cpus else {
-            return ThreadSockets { of_threads: vec![0; threads], cpus: vec![Vec::new()] };
+            return ThreadSockets { of_threads: Vec::new(), cpus: vec![Vec::new()] };
         };
         let socket = |number| {
             let own = topology.processors().iter().find(|processor| processor.number == number);
@@ -68,13 +68,13 @@ mod tests {
         let topology = server_topology();
         let of = |affinity, threads: usize| {
             let cpus = thread_cpus(affinity, &topology, threads).unwrap();
-            ThreadSockets::of(&topology, threads, cpus.as_deref())
+            ThreadSockets::of(&topology, cpus.as_deref())
         };
         let two = of(Affinity::Compact, 8);
         assert_eq!(two.of_threads, [0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(two.cpus, [vec![0, 8, 1, 9, 2, 10, 11], vec![4, 12, 5, 13, 6, 14, 7]]);
         assert_eq!(of(Affinity::Scatter, 2).count(), 1, "the nodes 0 and 1 are on one socket");
         assert_eq!(of(Affinity::Compact, 3).count(), 1, "a socket suffices");
-        assert_eq!(of(Affinity::None, 8), ThreadSockets { of_threads: vec![0; 8], cpus: vec![vec![]] });
+        assert_eq!(of(Affinity::None, 8), ThreadSockets { of_threads: vec![], cpus: vec![vec![]] });
     }
 }

@@ -12,6 +12,8 @@
 //! [`GoldenStep::disagreement`] tests both, and the choice with an allowance that may be smaller.
 //! The tokens before the step must be the golden's.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use crate::{Error, Result};
@@ -155,7 +157,7 @@ impl GoldenStep {
     /// whose largest logit is the golden's token, too, chooses that.
     pub(crate) fn choice_ranks(&self, row: &[f32]) -> ChoiceRanks {
         let own = row[self.token as usize];
-        let larger = row.iter().filter(|logit| !(**logit <= own)).count();
+        let larger = row.iter().filter(|logit| logit.partial_cmp(&&own).is_none_or(Ordering::is_gt)).count();
         let ours = if larger == 0 { self.token } else { largest(row) };
         // Tied logits of the golden are in any order, and its token is one of them.
         let rank = if ours == self.token { Some(0) } else { self.top5.iter().position(|id| *id == ours) };
