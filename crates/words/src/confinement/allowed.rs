@@ -14,6 +14,6 @@ pub struct Confinement {
     /// Programs that it may run, with the loaders that they need.
     pub run: Vec<PathBuf>,
     /// The TCP port to which it may connect, at any address, as the kernel does not look at addresses; see
-    /// [`can_limit_connections`]. `None` for no connections.
+    /// [`can_limit_connections`](super::can_limit_connections). `None` for no connections.
     pub connect: Option<u16>,
 }
