@@ -32,9 +32,8 @@ impl Candidate<'_> {
     }
 }
 
-/// The weights of a graph that are copied to each of some sockets: those of which a token reads the largest share, while all
-/// copies together have at most `limit` bytes. A weight is cold if a token reads less than a band of it, such as a
-/// table of embeddings.
+/// The weights that are copied to each socket: those that a token reads most of. All copies together have at most
+/// `limit` bytes. A weight is cold if a token reads less than a band of it, such as a table of embeddings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HotWeights {
     /// The names of the weights, the hottest first.
@@ -79,7 +78,7 @@ impl HotWeights {
     }
 }
 
-/// A packed weight of which a token reads at least a band.
+/// A packed weight, if a token reads at least one of its bands.
 fn candidate<'a>(
     graph: &Graph,
     in_file: &TablesInFile,
@@ -163,7 +162,7 @@ mod tests {
 
     const KEY: Key = Key { rows: 8, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Hidden };
 
-    /// A table of embeddings, four experts of which a token uses one, and two matrices that it reads whole.
+    /// A table of embeddings, four experts (a token uses one), and two matrices that a token reads whole.
     fn graph() -> Graph {
         let mut builder = Builder::new(KEY);
         let tokens = builder.input("tokens", &[], DType::I32);

@@ -352,7 +352,7 @@ impl CpuWeights {
         Ok(())
     }
 
-    /// The number of matrices of which sockets have copies, and the bytes of all copies.
+    /// The number of matrices that sockets have copies of, and the bytes of all copies.
     pub(crate) fn copied(&self) -> (usize, u64) {
         let copied = self.matrices().map(PackedMatrix::copied_bytes).filter(|bytes| *bytes > 0);
         copied.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))

@@ -35,8 +35,8 @@ const OVERLAID_MANIFEST: &[u8] = br#"{"format":"iebin.v1","version":1,"tensors":
     {"name":"c","dtype":"u8","shape":[96]},
     {"name":"d","dtype":"i8","shape":[96],"nbytes":96}]}"#;
 
-/// Parses any bytes as a `model.dedup.json` beside a manifest of four tensors of 96 bytes, of which the first needs no
-/// overlay. Masks are of the byte 0x5a, of which four bits are set; the files have 4096 bytes. Reads both ends of each tensor.
+/// Parses any bytes as a `model.dedup.json` beside a manifest of four tensors of 96 bytes. The first tensor needs no
+/// overlay. Each byte of the masks is 0x5a, which has four bits set; the files have 4096 bytes. Reads both ends of each tensor.
 ///
 /// # Errors
 /// When the overlay is refused.
