@@ -247,3 +247,20 @@ async fn request(reader: &mut FrameReader, writer: &mut FrameWriter) -> io::Resu
 async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(time, future).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_kept_alive() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let socket = listener::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let stream = TcpStream::connect(socket.local_addr().unwrap()).await.unwrap();
+            keep_alive(&stream).unwrap();
+            let same = stream.as_fd().try_clone_to_owned().unwrap();
+            assert!(TcpSocket::from_std_stream(same.into()).keepalive().unwrap());
+        });
+    }
+}
