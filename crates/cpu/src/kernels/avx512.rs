@@ -1,6 +1,8 @@
 //! AVX-512 (F, BW, VL, DQ, VNNI): vectors of 16 numbers.
 
+pub(super) mod amx;
 pub(super) mod bf16;
+pub(super) mod tiles;
 
 use std::arch::x86_64::*;
 

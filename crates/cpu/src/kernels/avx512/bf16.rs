@@ -23,6 +23,11 @@ impl Avx512Bf16 {
         Avx512::detect().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Avx512Bf16)
     }
 
+    /// The token of AVX-512.
+    pub(super) fn avx512(self) -> Avx512 {
+        self.0
+    }
+
     /// The table of AVX-512 with this multiplication of bf16 numbers.
     pub(in super::super) fn table(self) -> Table {
         let table = table(self.0, InstructionSet::Avx512(self.0));

@@ -10,9 +10,15 @@ use std::arch::x86_64::*;
 use std::hint::black_box;
 
 use super::peak::{Numbers, Peak, fold};
+use crate::kernels::avx512::tiles::{
+    ProcessorTiles, TILE_ROW_BYTES, TILE_ROWS, TILES, TilePermission, TileShape, Tiles,
+};
 
 /// Accumulators of a round; with two operands they fit the 16 registers of AVX2.
 const CHAINS: usize = 12;
+
+/// Tiles of sums in a round of products of whole tiles, which take 16 cycles each and have a latency of 52.
+const TILE_CHAINS: u64 = 6;
 
 /// Multiplications and additions of `lanes` lanes in a round.
 const fn operations(lanes: u64) -> u64 {
@@ -22,6 +28,14 @@ const fn operations(lanes: u64) -> u64 {
 /// The loops whose instructions this processor has.
 pub(super) fn peaks() -> Vec<Peak> {
     let mut peaks = Vec::new();
+    if TilePermission::request().is_some() {
+        peaks.push(Peak {
+            instruction: "tdpbsud tmm",
+            numbers: Numbers::Int8,
+            operations: 2 * 16 * 16 * 64 * TILE_CHAINS,
+            run: tdpbsud,
+        });
+    }
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni") {
         // SAFETY: the processor has just reported the features of the loop.
         let run = |rounds| unsafe { vpdpbusd_zmm(rounds) };
@@ -119,6 +133,21 @@ chains!(
     // It has no accumulator: the result is the next operand.
     |chain, a, _| _mm256_maddubs_epi16(chain, a)
 );
+
+/// A loop of [`TILE_CHAINS`] chains; nothing without a permission.
+fn tdpbsud(rounds: u64) {
+    let Some(permission) = TilePermission::request() else { return };
+    let mut tiles =
+        ProcessorTiles::configured(permission, [TileShape { rows: TILE_ROWS, bytes: TILE_ROW_BYTES }; TILES]);
+    for _ in 0..rounds {
+        tiles.dot::<0, 6, 7>();
+        tiles.dot::<1, 6, 7>();
+        tiles.dot::<2, 6, 7>();
+        tiles.dot::<3, 6, 7>();
+        tiles.dot::<4, 6, 7>();
+        tiles.dot::<5, 6, 7>();
+    }
+}
 
 /// The time stamp (`rdtsc`).
 pub(super) fn time_stamp() -> u64 {

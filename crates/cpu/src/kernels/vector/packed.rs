@@ -50,15 +50,15 @@ use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
 use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
 
 /// Lines of decoded codes in a group.
-const LINES: usize = GROUP / 4;
+pub(in super::super) const LINES: usize = GROUP / 4;
 
 /// Rows of words of a group of activations: codes, what a sum begins with, scale.
-const PLAIN: usize = LINES + 2;
+pub(in super::super) const PLAIN: usize = LINES + 2;
 
 /// As [`PLAIN`], with two sums.
-const HALVED: usize = LINES + 3;
+pub(in super::super) const HALVED: usize = LINES + 3;
 
-pub(super) const COLUMNS: &str = "sums for each column";
+pub(in super::super) const COLUMNS: &str = "sums for each column";
 
 /// Sums of one vector for each piece of a line and for each half of the band. Sets whose
 /// lines are one piece use the first.
@@ -106,7 +106,7 @@ fn keep_order() {
 
 /// A word of activations as a float in all lanes.
 #[inline(always)]
-pub(super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
+pub(in super::super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
     isa.splat(f32::from_bits(word))
 }
 
@@ -121,7 +121,7 @@ fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers 
 /// Adds what a sum of integers yields: `sum + s · (scale · n)`, where `bias` is
 /// [`INTEGER_BIAS_FLOAT`] times the scale.
 #[inline(always)]
-fn scale_in<I: Packed>(
+pub(in super::super) fn scale_in<I: Packed>(
     isa: I,
     n: I::Integers,
     scale: I::Floats,
@@ -528,7 +528,10 @@ impl MatmulTileOperands<'_> {
 /// lie behind this one's. They come from L2 or L3, and their lines are too far
 /// apart in time for the processor's own prefetching.
 #[inline(always)]
-fn prefetch_next<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS], groups: usize) {
+pub(in super::super) fn prefetch_next<const C: usize, const ROWS: usize>(
+    x: &[[u32; C]; ROWS],
+    groups: usize,
+) {
     let next = x.as_ptr().wrapping_add(groups * ROWS).cast::<u8>();
     for line in (0..size_of_val(x)).step_by(LINE) {
         prefetch_address_l1(next.wrapping_add(line));

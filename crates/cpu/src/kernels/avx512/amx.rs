@@ -1,0 +1,267 @@
+//! Integers by AMX: an instruction multiplies 16 rows of decoded weights by all columns of a tile.
+
+use std::arch::x86_64::*;
+
+use super::Avx512;
+use super::bf16::Avx512Bf16;
+use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TilePermission, TileShape, Tiles};
+use crate::kernels::layout::Line;
+use crate::kernels::packed::{
+    Coding, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Panels, Sums,
+};
+use crate::kernels::table::Table;
+use crate::kernels::vector::packed::{COLUMNS, HALVED, LINES, PLAIN, float, prefetch_next, scale_in};
+use crate::kernels::vector::table::token;
+use crate::kernels::vector::{Packed, Vectors, by_count};
+
+/// The token of AMX for integers, and of all that [`Avx512Bf16`] stands for, which every processor with AMX has.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Amx {
+    avx512: Avx512Bf16,
+    permission: TilePermission,
+}
+
+impl Amx {
+    /// The token, if the processor has the instructions and the system lets this process use them.
+    pub(in super::super) fn detect() -> Option<Amx> {
+        let avx512 = Avx512Bf16::detect()?;
+        Some(Amx { avx512, permission: TilePermission::request()? })
+    }
+
+    /// The table of AVX-512 with this multiplication of panels. Few columns are multiplied as before: their time
+    /// is that of reading weights.
+    pub(in super::super) fn table(self) -> Table {
+        let table = self.avx512.table();
+        let matmul = MatmulKernels {
+            tile: |coding, panels, groups, x, sums| {
+                // SAFETY: `self` is such a token.
+                let Amx { avx512, permission } = unsafe { token() };
+                tile::<ProcessorTiles>(avx512.avx512(), permission, coding, (panels, groups), x, sums);
+            },
+            ..table.matmul
+        };
+        Table { name: "amx", matmul, ..table }
+    }
+}
+
+/// The tile of activations: a row for each column, of the codes of a scale.
+const ACTIVATIONS: usize = 0;
+
+/// The tile of weights: a line of the panel in each row.
+const WEIGHTS: usize = 1;
+
+/// The tile of sums: a row for each column, of 16 rows of weights.
+const SUMS: usize = 2;
+
+/// As the kernel `tile` of AVX-512, with the same bits.
+///
+/// ```text
+/// for each group of 32 codes, which has one scale or two:
+///     activations = the group's words, a column in each row
+///     for each half of the band and each scale:
+///         n = activations · weights                      tdpbsud; exact
+///         sums += s · (scale · (n + begin)) − minimum · Σx   as in every table
+/// ```
+/// Work of a group with one scale and 12 columns, on the two ports of Intel's cores: 72 instructions of arithmetic and 24
+/// shuffles, 48 cycles; `tdpbsud` takes 32 beside them (one in 16, Intel's Optimization Reference Manual 248966). With
+/// VNNI 192 products and 48 of arithmetic take 120. These are counts: no processor with AMX has run this.
+/// Bytes moved: the panel and the activations, from L1.
+fn tile<T: Tiles>(
+    isa: Avx512,
+    permission: T::Permission,
+    coding: Coding,
+    panels: (&Panels, usize),
+    x: &[u32],
+    sums: &mut [Sums],
+) {
+    by_count!(sums.len(), [4 8 12], |C| {
+        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        // SAFETY: the token exists only where the processor has these features.
+        unsafe {
+            match (coding.minimums, coding.halves) {
+                (false, false) => add::<T, C, PLAIN, false>(isa, permission, panels, x, sums),
+                (true, false) => add::<T, C, PLAIN, true>(isa, permission, panels, x, sums),
+                (false, true) => add::<T, C, HALVED, false>(isa, permission, panels, x, sums),
+                (true, true) => add::<T, C, HALVED, true>(isa, permission, panels, x, sums),
+            }
+        }
+    });
+}
+
+/// [`tile`] with `C` columns and `ROWS` rows of words for each group.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn add<T: Tiles, const C: usize, const ROWS: usize, const MINIMUMS: bool>(
+    isa: Avx512,
+    permission: T::Permission,
+    (panels, groups): (&Panels, usize),
+    x: &[u32],
+    sums: &mut [Sums; C],
+) {
+    let parts = ROWS - LINES - 1;
+    let lines = LINES / parts;
+    let mut shapes = [TileShape::default(); TILES];
+    shapes[ACTIVATIONS] = TileShape { rows: C, bytes: 4 * lines };
+    shapes[WEIGHTS] = TileShape { rows: lines, bytes: TILE_ROW_BYTES };
+    shapes[SUMS] = TileShape { rows: C, bytes: TILE_ROW_BYTES };
+    let mut tiles = T::configured(permission, shapes);
+    let mut all = [[isa.splat(0.0); C]; 2];
+    for c in 0..C {
+        let halves = sums[c].as_chunks().0;
+        (all[0][c], all[1][c]) = (isa.load(&halves[0]), isa.load(&halves[1]));
+    }
+    for (group, x) in x.as_chunks::<C>().0.as_chunks::<ROWS>().0.iter().take(groups).enumerate() {
+        prefetch_next(x, groups);
+        let columns = by_column(x);
+        for part in 0..parts {
+            tiles.load::<ACTIVATIONS>(&columns.as_flattened()[4 * part * lines..], GROUP);
+            for half in 0..2 {
+                let weights = &panels[half][group];
+                let mut products = [[0; TILE_ROW_BYTES]; C];
+                tiles.load::<WEIGHTS>(weights.codes[part * lines..].as_flattened(), TILE_ROW_BYTES);
+                tiles.zero::<SUMS>();
+                tiles.dot::<SUMS, ACTIVATIONS, WEIGHTS>();
+                tiles.store::<SUMS>(&mut products);
+                add_scaled::<C, ROWS, MINIMUMS>(isa, &products, x, (weights, part), &mut all[half]);
+            }
+        }
+    }
+    for c in 0..C {
+        let halves = sums[c].as_chunks_mut().0;
+        isa.store(all[0][c], &mut halves[0]);
+        isa.store(all[1][c], &mut halves[1]);
+    }
+}
+
+/// Adds what the products of one half of the band yield.
+#[inline(always)]
+fn add_scaled<const C: usize, const ROWS: usize, const MINIMUMS: bool>(
+    isa: Avx512,
+    products: &[Line; C],
+    x: &[[u32; C]; ROWS],
+    (weights, part): (&PanelGroup, usize),
+    all: &mut [__m512; C],
+) {
+    let scale = isa.load(&weights.scales[part]);
+    let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
+    let minimum = isa.load(&weights.minimums[part]);
+    for c in 0..C {
+        let begin = if MINIMUMS { INTEGER_BIAS } else { x[LINES + part][c] as i32 };
+        let n = isa.add_integers(isa.load_piece(&products[c], 0), isa.splat_integer(begin));
+        let sum = scale_in(isa, n, scale, bias, x[ROWS - 1][c], all[c]);
+        all[c] = if MINIMUMS { isa.fnmadd(minimum, float(isa, x[LINES + part][c]), sum) } else { sum };
+    }
+}
+
+/// The codes of a group of activations, one column after the other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn by_column<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS]) -> [[u8; GROUP]; LANES] {
+    const { assert!(C <= LANES && GROUP == 32) };
+    let mut words = [_mm512_setzero_si512(); LINES];
+    for line in 0..LINES {
+        // SAFETY: the words that the mask names are those of the array.
+        words[line] = unsafe { _mm512_maskz_loadu_epi32(((1u32 << C) - 1) as u16, x[line].as_ptr().cast()) };
+    }
+    // A quarter of vector `j` of each four: four codes of the lines 0..4 or 4..8 of a column `4q + j`.
+    let (low, high) =
+        (quads(words[..4].as_array().expect(EIGHT)), quads(words[4..].as_array().expect(EIGHT)));
+    let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    let mut columns = [[0; GROUP]; LANES];
+    for j in 0..4 {
+        for (to, which) in [(j, first), (8 + j, second)] {
+            let two = _mm512_permutex2var_epi64(low[j], which, high[j]);
+            // SAFETY: both columns are 32 bytes long.
+            unsafe {
+                _mm256_storeu_si256(columns[to].as_mut_ptr().cast(), _mm512_castsi512_si256(two));
+                _mm256_storeu_si256(columns[to + 4].as_mut_ptr().cast(), _mm512_extracti64x4_epi64::<1>(two));
+            }
+        }
+    }
+    columns
+}
+
+const EIGHT: &str = "eight lines";
+
+/// Transposes four rows of four words in each quarter.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn quads([a, b, c, d]: &[__m512i; 4]) -> [__m512i; 4] {
+    let (ab, cd) = (_mm512_unpacklo_epi32(*a, *b), _mm512_unpacklo_epi32(*c, *d));
+    let (ab_high, cd_high) = (_mm512_unpackhi_epi32(*a, *b), _mm512_unpackhi_epi32(*c, *d));
+    [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_tensor::Random;
+
+    use super::super::tiles::EmulatedTiles;
+    use super::*;
+    use crate::kernels::layout::Layout;
+    use crate::kernels::packed::{DEPTH, TILE};
+
+    /// Panels of codes of this kind.
+    fn panels(coding: Coding, random: &mut Random) -> Panels {
+        let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+        for group in panels.as_flattened_mut() {
+            let codes = group.codes.as_flattened_mut();
+            codes.fill_with(|| (random.bits() >> (64 - coding.bits)) as u8);
+            group.scales.as_flattened_mut().fill_with(|| random.bits() as i32 as f32 * 1e-10);
+            if coding.minimums {
+                group.minimums.as_flattened_mut().fill_with(|| random.bits() as i32 as f32 * 1e-10);
+            }
+        }
+        panels
+    }
+
+    /// Words of `groups` groups of `columns` columns.
+    fn words(coding: Coding, groups: usize, columns: usize, random: &mut Random) -> Vec<u32> {
+        let mut words = Vec::new();
+        for _ in 0..groups {
+            let codes: Vec<u32> = (0..LINES * columns).map(|_| random.bits() as u32).collect();
+            words.extend(&codes);
+            for part in codes.chunks(codes.len() / coding.sums()) {
+                for column in 0..columns {
+                    let bytes = part.iter().skip(column).step_by(columns).flat_map(|word| word.to_le_bytes());
+                    let sum: i32 = bytes.map(|byte| i32::from(byte as i8)).sum();
+                    words.push(match coding.minimums {
+                        true => (0.01 * sum as f32).to_bits(),
+                        false => (INTEGER_BIAS - i32::from(coding.zero) * sum) as u32,
+                    });
+                }
+            }
+            words.extend((0..columns).map(|_| (random.bits() as i32 as f32 * 1e-12).to_bits()));
+        }
+        words
+    }
+
+    #[test]
+    fn tiles_have_the_bits_of_avx512() {
+        let Some(avx512) = Avx512::detect() else {
+            eprintln!("skipped: this processor has no AVX-512 with VNNI");
+            return;
+        };
+        let expected = crate::kernels::by_name("avx512").unwrap().matmul.tile;
+        let mut random = Random(7);
+        for layout in Layout::INTEGERS {
+            let coding = layout.coding().unwrap();
+            for (columns, groups) in [(4, 1), (8, 3), (TILE, DEPTH), (TILE, 5)] {
+                let panels = panels(coding, &mut random);
+                let x = words(coding, groups, columns, &mut random);
+                let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
+                let (mut seen, mut wanted) = (begun.clone(), begun);
+                expected(coding, &panels, groups, &x, &mut wanted);
+                tile::<EmulatedTiles>(avx512, (), coding, (&panels, groups), &x, &mut seen);
+                let bits =
+                    |sums: &[Sums]| sums.as_flattened().iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&seen), bits(&wanted), "{layout:?}, {columns} columns, {groups} groups");
+            }
+        }
+    }
+}
