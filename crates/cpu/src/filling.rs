@@ -232,7 +232,7 @@ pub(crate) struct PackingClock {
 }
 
 impl PackingClock {
-    /// The time of each of so many threads.
+    /// The time of each of `threads` threads.
     pub fn of_each(&self, threads: usize) -> Duration {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed) / threads.max(1) as u64)
     }

@@ -99,7 +99,7 @@ impl PromptRoom {
 /// `rows` rows, and the oldest prompt always advances: no sequence starves.
 ///
 /// Beside a sequence in decode, the rows of prompts are bounded by the work of [`StepBudget::prompts`], too. The oldest
-/// prompt has at least [`LEAST_PROMPT_ROWS`] rows, if it has so many left and the step has room for them.
+/// prompt has at least [`LEAST_PROMPT_ROWS`] rows, as far as it has them left and the step has room for them.
 ///
 /// A mutual span is run in one step: if its positions exceed the remaining rows, the sequence
 /// stops before it. A span of at most `rows` less one row for each other sequence runs, at
