@@ -132,7 +132,7 @@ def resident(key: str) -> int:
 
 
 def girih_starts(program: str, model: Path, threads: int, options: list[str]) -> dict:
-    """Return the seconds to girih's first token without packed weights, then with the ones stored by that start."""
+    """Return the seconds to girih's first token of a first start, then of the next one, which finds what that stored."""
     found = {}
     with tempfile.TemporaryDirectory() as cache:
         for start in ("cold", "warm"):

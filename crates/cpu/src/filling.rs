@@ -1,7 +1,9 @@
 //! Fills the memory of packed weights, band by band, on all threads, and moves together what is not zero.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use girih_graph::{Error, ErrorKind, Value, WeightSource};
 
@@ -223,10 +225,28 @@ fn fill_all(
     failure.outcome()
 }
 
-/// Reads the rows of a band from the source, and packs them.
+/// The time that packing takes, summed over all threads, without reading the source.
+#[derive(Debug, Default)]
+pub(crate) struct PackingClock {
+    nanoseconds: AtomicU64,
+}
+
+impl PackingClock {
+    /// The time of each of `threads` threads.
+    pub fn of_each(&self, threads: usize) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed) / threads.max(1) as u64)
+    }
+
+    fn count(&self, since: Instant) {
+        let time = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(time, Ordering::Relaxed);
+    }
+}
+
+/// Reads the rows of a band from the source, and packs them, which the clock times.
 pub(crate) fn read_and_pack(
     (value, shape): (&Value, PackedShape),
-    source: &dyn WeightSource,
+    (source, clock): (&dyn WeightSource, &PackingClock),
     band: usize,
     stored: &mut Vec<u8>,
     packed: &mut [u8],
@@ -246,7 +266,9 @@ pub(crate) fn read_and_pack(
     })?;
     stored.resize(length, 0);
     source.read(&value.name, start as u64, stored)?;
+    let begun = Instant::now();
     pack_band(dtype, columns, stored, packed);
+    clock.count(begun);
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use crate::memory_policy::MemoryPolicy;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
 use crate::product_defaults::ProductDefault;
+use crate::weights::KeepPacked;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
@@ -70,7 +71,8 @@ const OPTIONS: &[BackendOption] = &[
         name: PACKED_CACHE,
         placeholder: "MODE",
         help: "Keep packed weights in the cache folder for the next start: on reads and writes \
-            them, read-only only reads them, off does neither [default: on]",
+            them, auto writes those whose packing takes a second or more, read-only only reads them, off does \
+            neither [default: auto; on with --weights mmap]",
         values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,
     },
@@ -139,13 +141,18 @@ const AFFINITIES: &Choices<Affinity> = &[
 /// How packed weights are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CacheMode {
+    Auto,
     ReadAndWrite,
     Read,
     Off,
 }
 
-const CACHE_MODES: &Choices<CacheMode> =
-    &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
+const CACHE_MODES: &Choices<CacheMode> = &[
+    ("auto", CacheMode::Auto),
+    ("on", CacheMode::ReadAndWrite),
+    ("read-only", CacheMode::Read),
+    ("off", CacheMode::Off),
+];
 
 const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
 
@@ -235,15 +242,28 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
         hot_replicate: settings.parsed(HOT_REPLICATE, copy_limit)?.unwrap_or(defaults.hot_replicate),
         memory_policy: settings.parsed(MEMORY_POLICY, MemoryPolicy::parse)?,
         equal_weights: equal_weights.unwrap_or(defaults.equal_weights),
+        keep_packed: match cache_mode(settings)? {
+            CacheMode::Auto => KeepPacked::IfSlow,
+            CacheMode::ReadAndWrite | CacheMode::Read | CacheMode::Off => KeepPacked::Always,
+        },
     })
+}
+
+/// How packed weights are cached. Without a file, there is nothing to map.
+fn cache_mode(settings: &BackendSettings) -> Result<CacheMode> {
+    let mode = settings.parsed(PACKED_CACHE, |name| named(CACHE_MODES, name))?;
+    let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
+    Ok(mode.unwrap_or(match residence {
+        Some(Residence::File) => CacheMode::ReadAndWrite,
+        Some(Residence::Memory) | None => CacheMode::Auto,
+    }))
 }
 
 /// What the store of packed weights may write; `None` if there is to be none.
 fn store_options(settings: &BackendSettings) -> Result<Option<StoreOptions>> {
     let limit = settings.parsed(PACKED_CACHE_LIMIT, byte_count)?;
-    let mode = settings.parsed(PACKED_CACHE, |name| named(CACHE_MODES, name))?;
-    Ok(match mode.unwrap_or(CacheMode::ReadAndWrite) {
-        CacheMode::ReadAndWrite => Some(StoreOptions { writes: true, limit }),
+    Ok(match cache_mode(settings)? {
+        CacheMode::Auto | CacheMode::ReadAndWrite => Some(StoreOptions { writes: true, limit }),
         CacheMode::Read => Some(StoreOptions { writes: false, limit }),
         CacheMode::Off => None,
     })
@@ -317,7 +337,13 @@ mod tests {
     #[test]
     fn options_are_parsed() {
         let fixed = PrecisionRule::Fixed;
-        assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), CpuOptions::default());
+        let usual = CpuOptions { keep_packed: KeepPacked::IfSlow, ..CpuOptions::default() };
+        assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), usual);
+        let kept = |options| cpu_options(&settings(options), fixed).unwrap().keep_packed;
+        assert_eq!(kept(&[(PACKED_CACHE, "auto"), (WEIGHTS, "mmap")]), KeepPacked::IfSlow);
+        for always in [(PACKED_CACHE, "on"), (WEIGHTS, "mmap")] {
+            assert_eq!(kept(&[always]), KeepPacked::Always, "{always:?}");
+        }
         let all = [
             (PRECISION, "int8x2"),
             (AFFINITY, "scatter"),
@@ -337,6 +363,7 @@ mod tests {
             hot_replicate: Some(5_000_000_000),
             memory_policy: Some(MemoryPolicy::Strict(1)),
             equal_weights: EqualWeights::Keep,
+            keep_packed: KeepPacked::Always,
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);

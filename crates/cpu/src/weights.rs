@@ -1,6 +1,7 @@
 //! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use girih_graph::backend::WeightTouch;
 use girih_graph::store::Store;
@@ -8,7 +9,7 @@ use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::View;
 
 use crate::equal_weights::{EqualWeights, first_shared};
-use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
+use crate::filling::{PackingClock, UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Layout, bands};
 use crate::kernels::prefetch::PrefetchChoice;
@@ -29,6 +30,31 @@ pub(crate) struct PackingRule<'a> {
     /// Where their pages lie, unless the system decides.
     pub placement: Option<&'a PagePlacement>,
     pub equal_weights: EqualWeights,
+    /// Whether a store keeps what was packed.
+    pub keep: KeepPacked,
+}
+
+/// When newly packed weights are handed to the store (does not affect results).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepPacked {
+    /// Always.
+    #[default]
+    Always,
+    /// If packing them took each thread at least a second, without reading the source.
+    IfSlow,
+}
+
+/// The time from which on packing is slow: about what a start with kept weights saves. To write them takes several times as long.
+const SLOW_PACKING: Duration = Duration::from_secs(1);
+
+impl KeepPacked {
+    /// Whether weights whose packing took each thread this time are handed to the store.
+    fn is_worth(self, packing: Duration) -> bool {
+        match self {
+            KeepPacked::Always => true,
+            KeepPacked::IfSlow => packing >= SLOW_PACKING,
+        }
+    }
 }
 
 /// All weights of a graph.
@@ -122,18 +148,23 @@ impl CpuWeights {
         (table, pool): (&Table, &ThreadPool),
     ) -> Result<CpuWeights, Error> {
         let contents = source.identity().and_then(|identity| contents(graph, &identity, rule));
+        let clock = &PackingClock::default();
         let (Some(store), Some(contents)) = (store, contents) else {
-            return CpuWeights::fill(graph, source, None, rule, (table, pool));
+            return CpuWeights::fill(graph, (source, clock), None, rule, (table, pool));
         };
         if let Some(reader) = store.find(&contents.key.to_string()) {
             let kept = KeptPack::open(&contents, &*reader, residence);
-            match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), rule, (table, pool))) {
+            let fill = |kept| CpuWeights::fill(graph, (source, clock), Some(&kept), rule, (table, pool));
+            match kept.and_then(fill) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => store.note(&error),
             }
         }
-        let weights = CpuWeights::fill(graph, source, None, rule, (table, pool))?;
+        let weights = CpuWeights::fill(graph, (source, clock), None, rule, (table, pool))?;
         source.check_unchanged()?;
+        if !rule.keep.is_worth(clock.of_each(pool.threads())) {
+            return Ok(weights);
+        }
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             weights.packed(*index)
@@ -147,7 +178,7 @@ impl CpuWeights {
     /// Loads the weights of `graph`: matrices that `kept` has from there, all others from `source`.
     fn fill(
         graph: &Graph,
-        source: &dyn WeightSource,
+        (source, clock): (&dyn WeightSource, &PackingClock),
         kept: Option<&KeptPack<'_>>,
         rule: PackingRule<'_>,
         (table, pool): (&Table, &ThreadPool),
@@ -167,7 +198,7 @@ impl CpuWeights {
             (table, pool),
             &|(value, shape), band, stored, packed| match kept.filter(|kept| kept.contains(&value.name)) {
                 Some(kept) => kept.read(&value.name, band, packed),
-                None => read_and_pack((value, shape), source, band, stored, packed),
+                None => read_and_pack((value, shape), (source, clock), band, stored, packed),
             },
         )?;
         let mut filled = filled.into_iter();
@@ -493,4 +524,16 @@ fn vector(value: &Value, source: &dyn WeightSource) -> Result<Aligned<f32>, Erro
     let mut values = Aligned::zeroed(value.shape.elements(), &value.name)?;
     view.unpack_rows(0..view.rows(), &mut values);
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_weights_that_are_packed_slowly_are_worth_a_file() {
+        let almost = SLOW_PACKING - Duration::from_nanos(1);
+        assert!(KeepPacked::IfSlow.is_worth(SLOW_PACKING) && !KeepPacked::IfSlow.is_worth(almost));
+        assert!(KeepPacked::Always.is_worth(Duration::ZERO));
+    }
 }

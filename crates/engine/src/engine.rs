@@ -18,6 +18,7 @@ use crate::live_request::LiveRequest;
 use crate::pace::{Pace, PaceMeter, WorkLeft};
 use crate::position_key::PositionKey;
 use crate::result_rows::ResultRows;
+use crate::row_work::PromptShare;
 use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
@@ -380,7 +381,7 @@ impl Engine {
     /// cannot prepare fails.
     fn plan(&mut self) -> Vec<PlannedRows> {
         loop {
-            let mut scheduled = self.scheduler.step_rows();
+            let mut scheduled = self.scheduler.step_rows(self.prompt_share());
             let mut failure = None;
             scheduled.retain(|rows| {
                 if failure.is_none() {
@@ -403,6 +404,14 @@ impl Engine {
             self.runner.cache.discard(sequence);
             self.events.push(live.event(EventKind::Failed(error)));
         }
+    }
+
+    /// The most work of prompts beside replies: what earlier prompts did in the time of a step. `None` if no time is set or
+    /// no prompt was timed.
+    fn prompt_share(&self) -> Option<PromptShare> {
+        let EngineLimits { row_work: row, step_time, .. } = self.limits;
+        let most = self.pace.prompt_work_in(step_time?)?;
+        Some(PromptShare { row, most })
     }
 
     /// Adds drafts to the rows of replies, as far as rows and output rows are left and
@@ -474,7 +483,11 @@ impl Engine {
         }
         let time = started.elapsed();
         let of_prompts = planned.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.was_replying);
-        self.pace.count(time, of_prompts.map(|(planned, _)| planned.rows.count()).sum());
+        let row = self.limits.row_work;
+        let (rows, work) = of_prompts.fold((0, 0_u64), |(rows, work), (planned, _)| {
+            (rows + planned.rows.count(), work.saturating_add(row.of(planned.rows.positions)))
+        });
+        self.pace.count(time, rows, work);
         let mut settled = planned.iter().zip(outcomes).peekable();
         let mut invalid = Vec::new();
         for (index, active) in take(&mut self.active).into_iter().enumerate() {

@@ -55,6 +55,7 @@ mod prompt_content;
 mod repetition;
 mod request;
 mod result_rows;
+mod row_work;
 pub mod sample;
 mod sampling;
 mod saved_prefix;
@@ -81,6 +82,7 @@ pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops,
     TokenPrompt, TokenRate, TokenRequest,
 };
+pub use row_work::{LEAST_PROMPT_ROWS, PromptShare, RowWork};
 pub use sampling::{Dry, Sampling};
 pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};

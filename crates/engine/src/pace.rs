@@ -24,14 +24,16 @@ pub(crate) struct PaceMeter {
     has_begun: bool,
     /// Rows of prompts, those of earlier steps with less weight.
     rows: f64,
+    /// Their work, with the same weights.
+    work: f64,
     /// The seconds of their steps, with the same weights.
     row_seconds: f64,
 }
 
 impl PaceMeter {
-    /// Counts a step that ran `prompt_rows` rows of prompts, unless it is the first, which does what no other has to, such as
+    /// Counts a step that ran `prompt_rows` rows of prompts with this work, unless it is the first, which does what no other has to, such as
     /// packing weights for kernels: after a first prompt of one row in three seconds, requests would be refused.
-    pub fn count(&mut self, time: Duration, prompt_rows: u32) {
+    pub fn count(&mut self, time: Duration, prompt_rows: u32, prompt_work: u64) {
         if !std::mem::replace(&mut self.has_begun, true) {
             return;
         }
@@ -42,9 +44,16 @@ impl PaceMeter {
         self.pace.step = Duration::from_secs_f64(step);
         if prompt_rows > 0 {
             self.rows = (1.0 - WEIGHT) * self.rows + f64::from(prompt_rows);
+            self.work = (1.0 - WEIGHT) * self.work + prompt_work as f64;
             self.row_seconds = (1.0 - WEIGHT) * self.row_seconds + seconds;
             self.pace.prompt_row = Duration::from_secs_f64(self.row_seconds / self.rows);
         }
+    }
+
+    /// The work of prompts that steps like the last ones run in this time; `None` before the first one. A step also reads the weights
+    /// and runs replies, which counts: a smaller step is slower by work, so that the next ones approach the time.
+    pub fn prompt_work_in(&self, time: Duration) -> Option<u64> {
+        (self.row_seconds > 0.0).then(|| (self.work / self.row_seconds * time.as_secs_f64()) as u64)
     }
 }
 
@@ -67,17 +76,37 @@ mod tests {
     fn the_pace_is_that_of_the_last_steps() {
         let millis = Duration::from_millis;
         let mut meter = PaceMeter::default();
-        meter.count(millis(3000), 1);
+        meter.count(millis(3000), 1, 5);
         assert_eq!(meter.pace, Pace::default());
-        meter.count(millis(100), 0);
+        meter.count(millis(100), 0, 0);
         assert_eq!(meter.pace, Pace { step: millis(100), prompt_row: Duration::ZERO });
-        meter.count(millis(180), 60);
+        meter.count(millis(180), 60, 300);
         assert_eq!(meter.pace, Pace { step: millis(110), prompt_row: millis(3) });
         for _ in 0..200 {
-            meter.count(millis(20), 20);
+            meter.count(millis(20), 20, 100);
         }
         let pace = meter.pace;
         let is_near = |found: Duration, millis: f64| (found.as_secs_f64() * 1e3 - millis).abs() < 1e-3;
         assert!(is_near(pace.step, 20.0) && is_near(pace.prompt_row, 1.0), "{pace:?}");
+        assert_eq!(PaceMeter::default().prompt_work_in(millis(7)), None);
+        let work = meter.prompt_work_in(millis(7)).unwrap();
+        assert!((34..=36).contains(&work), "{work}");
+    }
+
+    /// Steps whose time is that of reading the weights and of their rows get the time that was asked for.
+    #[test]
+    fn steps_approach_the_time_that_is_asked_for() {
+        let asked = Duration::from_millis(150);
+        for (fixed, each) in [(25.0, 1.6), (25.0, 3.5), (60.0, 1.0), (0.0, 2.0)] {
+            let mut meter = PaceMeter::default();
+            let time = |rows: f64| Duration::from_secs_f64((fixed + each * rows) / 1e3);
+            let mut rows = 128;
+            for _ in 0..100 {
+                meter.count(time(f64::from(rows)), rows, u64::from(rows));
+                rows = meter.prompt_work_in(asked).map_or(rows, |work| work as u32);
+            }
+            let last = time(f64::from(rows)).as_secs_f64() * 1e3;
+            assert!((last - 150.0).abs() < 6.0, "{fixed} ms and {each} ms a row: {last} ms");
+        }
     }
 }

@@ -8,6 +8,7 @@ use girih_graph::backend::Range32;
 use crate::cache::NearestPrompt;
 use crate::latency::TokenLatencies;
 use crate::repetition::RepetitionRule;
+use crate::row_work::RowWork;
 use crate::sample::Logprobs;
 use crate::service::{Priority, Tenant, TimeLimits};
 use crate::{Error, ErrorKind, Overflow, Result, Sampling};
@@ -169,6 +170,12 @@ pub struct EngineLimits {
     pub biases: usize,
     /// The maximum number of log-probabilities per token of the prompt and of the reply.
     pub logprobs: u32,
+    /// The time that a step with rows of prompts should take beside replies: prompts get as many rows as steps did in this time,
+    /// by the work of their rows, at least [`LEAST_PROMPT_ROWS`](crate::LEAST_PROMPT_ROWS) and at most `chunk`. No
+    /// reply depends on it. Default `None`: `chunk`.
+    pub step_time: Option<Duration>,
+    /// The work of a row of a prompt. Default: that of every row is equal.
+    pub row_work: RowWork,
 }
 
 impl EngineLimits {
@@ -186,6 +193,8 @@ impl EngineLimits {
             stop_string_bytes: 256,
             biases: 1024 + 64,
             logprobs: 20,
+            step_time: None,
+            row_work: RowWork::default(),
         }
     }
 }

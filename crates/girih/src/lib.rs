@@ -82,6 +82,7 @@ mod progress;
 mod prompt;
 mod prompt_cache;
 mod prompt_map;
+mod prompt_work;
 mod readiness;
 mod rendered_prompt;
 mod reply;

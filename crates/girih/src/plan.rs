@@ -23,6 +23,7 @@ use crate::image_tokens::row_token;
 use crate::model::Model;
 use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
+use crate::prompt_work::row_work;
 use crate::run_options::RunOptions;
 use crate::services::{ModelServices, Tables};
 use crate::tower_plan::TowerPlan;
@@ -389,8 +390,11 @@ impl Plan {
     /// ```
     pub fn limits(&self) -> EngineLimits {
         let Key { rows, sequences, context, .. } = self.key;
-        let tenant_waiting = self.options.tenant_waiting;
-        EngineLimits { sequences, tenant_waiting, ..EngineLimits::new(context, rows) }
+        let RunOptions { tenant_waiting, step_time, .. } = self.options;
+        // A device that fills steps up to the sizes of its programs is as slow with fewer rows.
+        let step_time = step_time.filter(|_| self.backend.ladder(self.key).len() == 1);
+        let row_work = row_work(&self.graph);
+        EngineLimits { sequences, tenant_waiting, step_time, row_work, ..EngineLimits::new(context, rows) }
     }
 
     /// Loads the model on this thread, which then runs its steps: for programs that call the

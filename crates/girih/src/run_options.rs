@@ -86,6 +86,18 @@ pub struct RunOptions {
     /// let options = RunOptions { max_wait: Some(Duration::from_secs(60)), ..RunOptions::default() };
     /// ```
     pub max_wait: Option<Duration>,
+    /// The time that a step with rows of prompts should take beside running replies, which wait for it: prompts then get as many rows
+    /// of a step as earlier ones ran in this time, by the work of their rows, at least 32 and at most `chunk`. No reply depends
+    /// on it. Devices with programs for several numbers of rows keep to `chunk`. Default `None`: `chunk`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { step_time: Some(Duration::from_millis(100)), ..RunOptions::default() };
+    /// ```
+    pub step_time: Option<Duration>,
     /// The maximum number of waiting requests of one [`Tenant`](crate::Tenant). Default `u32::MAX`:
     /// no limit but `waiting`.
     ///
@@ -179,6 +191,7 @@ impl Default for RunOptions {
             sequences: 1,
             waiting: 64,
             max_wait: None,
+            step_time: None,
             tenant_waiting: u32::MAX,
             tenant_requests: u32::MAX,
             output_rows: 1,

@@ -91,6 +91,10 @@ pub struct Args {
     /// has, gets status 429.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..))]
     max_wait: u64,
+    /// Milliseconds that a step with tokens of prompts should take beside running replies: --chunk is lowered, to 32 at
+    /// least, as far as measured steps need (does not affect results); 0 keeps --chunk.
+    #[arg(long, value_name = "MS", default_value = "150", value_parser = clap::value_parser!(u64).range(..=60_000))]
+    step_time: u64,
     /// Maximum number of replies of one API key that run or wait.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     replies_per_key: u32,
@@ -406,7 +410,8 @@ fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) ->
     let (sequences, waiting) = (args.sequences, args.waiting);
     let output_rows = sequences.max(OUTPUT_ROWS);
     let max_wait = Some(Duration::from_secs(args.max_wait));
-    let options = RunOptions { sequences, waiting, max_wait, output_rows, ..options };
+    let step_time = (args.step_time > 0).then(|| Duration::from_millis(args.step_time));
+    let options = RunOptions { sequences, waiting, max_wait, step_time, output_rows, ..options };
     let run_options = if is_encoder {
         options // an encoder drafts nothing
     } else {

@@ -14,8 +14,14 @@ fn names(home: &Folder) -> Vec<String> {
 #[test]
 fn a_process_of_its_own_ends_the_file_of_packed_weights() {
     let (model, home) = (random_llama(512, 4), Folder::new());
-    let run = || girih(&["run", model.name(), "Hi", "-n", "1", "-q"]).env("HOME", home.name()).done();
-    let cold = run();
+    let run = |mode| {
+        let call = ["run", model.name(), "Hi", "-n", "1", "-q", "--packed-cache", mode];
+        girih(&call).env("HOME", home.name()).done()
+    };
+    let packed = run("auto");
+    assert!(!home.file(".cache/girih/packed").exists(), "they are packed faster than a user notices");
+    let cold = run("on");
+    assert_eq!(cold.stdout, packed.stdout);
     let begun = Instant::now();
     while names(&home).iter().any(|name| name.ends_with(".part")) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", names(&home));
@@ -23,7 +29,7 @@ fn a_process_of_its_own_ends_the_file_of_packed_weights() {
     }
     let kept = names(&home);
     assert!(kept.len() == 1 && kept[0].ends_with(".packed"), "{kept:?}");
-    assert_eq!(run().stdout, cold.stdout);
+    assert_eq!(run("auto").stdout, cold.stdout);
     assert_eq!(names(&home), kept, "the second start read it");
     // The command is girih's own.
     girih(&["sync-worker", "one"]).fails(2, "");

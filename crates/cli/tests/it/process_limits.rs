@@ -25,7 +25,8 @@ fn with_short_files(blocks: u32, home: &Folder, arguments: &[&str]) -> Output {
 #[test]
 fn a_file_that_may_not_be_so_long_is_an_error_or_a_note() {
     let (model, home) = (random_llama(512, 4), Folder::new());
-    let ended = with_short_files(2000, &home, &["run", model.name(), "Hi", "-n", "2", "--threads", "2"]);
+    let run = ["run", model.name(), "Hi", "-n", "2", "--threads", "2", "--packed-cache", "on"];
+    let ended = with_short_files(2000, &home, &run);
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.signal(), None, "{stderr}");
     assert!(ended.status.success() && stderr.contains("not kept"), "{stderr}");

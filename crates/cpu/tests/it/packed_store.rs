@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{Cpu, CpuOptions, EqualWeights, Residence};
+use girih_cpu::{Cpu, CpuOptions, EqualWeights, KeepPacked, Residence};
 use girih_graph::backend::Input;
 use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, WeightSource, load};
@@ -316,6 +316,23 @@ fn sparse_weights_are_kept_without_their_zeros() {
         assert_eq!(logits(&graph, &named, Some(&shelf), 1), want, "{dtype}");
         assert!(shelf.notes()[0].contains("bytes instead of"));
     }
+}
+
+/// Weights that are packed fast are not handed to the store, but read if it has them.
+#[test]
+fn weights_that_are_packed_fast_are_not_kept() {
+    let (graph, source) = q4_0();
+    let (named, shelf) = (Named::new(&source, 1), Shelf::default());
+    let start = |keep_packed| {
+        let cpu = Cpu::new(CpuOptions { threads: 2, keep_packed, ..CpuOptions::default() }).unwrap();
+        (logits_of(cpu.with_store(Box::new(shelf.clone())), &graph, &named), named.read())
+    };
+    let (want, packed) = start(KeepPacked::IfSlow);
+    assert!(shelf.lock().files.is_empty());
+    assert_eq!(start(KeepPacked::Always), (want.clone(), packed));
+    let (found, read) = start(KeepPacked::IfSlow);
+    assert!(found == want && read < packed, "{read} of {packed} bytes");
+    assert_eq!(shelf.notes(), [""; 0]);
 }
 
 /// Weights of doubled layers are in memory and in the file once.

@@ -12,11 +12,12 @@ use girih_graph::backend::Range32;
 
 use crate::pace::WorkLeft;
 use crate::request::RequestId;
+use crate::row_work::PromptShare;
 use crate::service::{Priority, Tenant};
 use crate::{Error, ErrorKind, Result};
 
 use fair_queue::FairQueue;
-pub use step_rows::{ScheduledRows, SequenceProgress, schedule};
+pub use step_rows::{ScheduledRows, SequenceProgress, StepBudget, schedule};
 
 /// The number of admissions in a row by which higher priorities may pass over a lower one.
 pub const MAX_PASSES: u32 = 8;
@@ -81,7 +82,7 @@ pub struct Demand {
 /// runs at least one token.
 ///
 /// **Rows.** Each reply advances in each step; see [`schedule`]. So a long prompt delays
-/// replies by at most one step of `rows` rows.
+/// replies by at most one step of `rows` rows, or of a smaller [`PromptShare`].
 ///
 /// **Time.** Times are durations since an origin that the caller chooses. A request that has
 /// passed a deadline is returned by [`Scheduler::expire`], in any phase.
@@ -395,9 +396,11 @@ impl Scheduler {
         })
     }
 
-    /// The rows of the next step; their sequences are indexes into [`Scheduler::active`].
-    pub fn step_rows(&self) -> Vec<ScheduledRows> {
-        schedule(&self.progress().collect::<Vec<_>>(), self.limits.rows, self.limits.output_rows)
+    /// The rows of the next step; their sequences are indexes into [`Scheduler::active`]. `prompts` bounds those of prompts
+    /// beside replies.
+    pub fn step_rows(&self, prompts: Option<PromptShare>) -> Vec<ScheduledRows> {
+        let SchedulerLimits { rows, output_rows, .. } = self.limits;
+        schedule(&self.progress().collect::<Vec<_>>(), StepBudget { rows, output_rows, prompts })
     }
 
     /// Removes a request that has ended or is cancelled; returns the phase that it was in, or

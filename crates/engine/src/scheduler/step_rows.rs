@@ -5,6 +5,7 @@ use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 
 use crate::cache::before_span;
+use crate::row_work::{LEAST_PROMPT_ROWS, PromptShare};
 
 /// The progress of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,19 @@ pub struct SequenceProgress<'a> {
     pub first_output: u32,
     /// The mutual spans among its tokens, in order. Each runs in one step.
     pub spans: &'a [Range32],
+}
+
+impl SequenceProgress<'_> {
+    /// The number of its tokens that have not been run.
+    fn remaining(&self) -> u32 {
+        self.known - self.run
+    }
+
+    /// The positions that it runs next: at most `rows`, none from `end` on, and no part of a span.
+    fn next(&self, rows: u32, end: u32) -> Range32 {
+        let fits = (self.run + self.remaining().min(rows)).min(end);
+        Range32 { start: self.run, end: before_span(self.spans, fits).max(self.run) }
+    }
 }
 
 /// The rows of one sequence that a step runs.
@@ -38,41 +52,91 @@ impl ScheduledRows {
     }
 }
 
-/// Schedules the next step of these sequences, the oldest first, in at most `rows`
-/// rows and `output_rows` output rows: one entry per sequence that runs any, in the same order.
+/// What a step may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepBudget {
+    /// The maximum number of rows.
+    pub rows: u32,
+    /// The maximum number of output rows.
+    pub output_rows: u32,
+    /// The most work of prompts in a step that also runs replies; without it, only `rows` bounds them.
+    pub prompts: Option<PromptShare>,
+}
+
+/// What a step has left for prompts.
+struct PromptRoom {
+    rows: u32,
+    /// The bound on their work, if replies are beside them.
+    share: Option<PromptShare>,
+    /// Whether the next prompt is the oldest one.
+    is_oldest: bool,
+}
+
+impl PromptRoom {
+    /// The maximum number of rows of the next prompt, from position `first` on.
+    fn fits(&self, first: u32) -> u32 {
+        let Some(PromptShare { row, most }) = self.share else { return self.rows };
+        let least = if self.is_oldest { LEAST_PROMPT_ROWS.min(self.rows) } else { 0 };
+        row.rows_within(first, self.rows, most).max(least)
+    }
+
+    /// Takes the rows of the next prompt.
+    fn take(&mut self, positions: Range32) {
+        self.rows -= positions.end - positions.start;
+        self.is_oldest = false;
+        if let Some(PromptShare { row, most }) = &mut self.share {
+            *most = most.saturating_sub(row.of(positions));
+        }
+    }
+}
+
+/// Schedules the next step of these sequences, the oldest first, within `budget`: one entry per sequence that runs any
+/// rows, in the same order.
 ///
 /// Sequences with one token left, as in decode, come first. The remaining rows go to
 /// prefill, the oldest prompt first. So if there are at most as many sequences as rows,
 /// every reply advances in every step, a long prompt delays it by at most one step of
 /// `rows` rows, and the oldest prompt always advances: no sequence starves.
 ///
+/// Beside a sequence in decode, the rows of prompts are bounded by the work of [`StepBudget::prompts`], too. The oldest
+/// prompt has at least [`LEAST_PROMPT_ROWS`] rows, as far as it has them left and the step has room for them.
+///
 /// A mutual span is run in one step: if its positions exceed the remaining rows, the sequence
 /// stops before it. A span of at most `rows` less one row for each other sequence runs, at
-/// the latest, when its prompt is the oldest.
+/// the latest, when its prompt is the oldest, however much work it is.
 ///
 /// Only the last known token is an output row, because only its logits choose a new
 /// token; and rows from [`SequenceProgress::first_output`] on. Each sequence may have one output
 /// row. Those beyond go to the oldest sequences that need more, whose chunks end where they do.
-pub fn schedule(sequences: &[SequenceProgress<'_>], rows: u32, output_rows: u32) -> Vec<ScheduledRows> {
-    let remaining = |sequence: &SequenceProgress<'_>| sequence.known - sequence.run;
+pub fn schedule(sequences: &[SequenceProgress<'_>], budget: StepBudget) -> Vec<ScheduledRows> {
+    let StepBudget { rows, output_rows, prompts } = budget;
     assert!(
         sequences.iter().all(|sequence| sequence.run < sequence.known),
         "every sequence has tokens left to run"
     );
-    let decoding = sequences.iter().filter(|sequence| remaining(sequence) == 1).count() as u32;
+    let decoding = sequences.iter().filter(|sequence| sequence.remaining() == 1).count() as u32;
     let mut for_decode = rows.min(decoding);
-    let mut for_prefill = rows - for_decode;
+    let share = prompts.filter(|_| for_decode > 0);
+    let mut for_prompts = PromptRoom { rows: rows - for_decode, share, is_oldest: true };
     let mut spare_outputs = output_rows.saturating_sub(sequences.len() as u32);
     let mut scheduled = Vec::new();
     for (index, sequence) in sequences.iter().enumerate() {
-        let budget = if remaining(sequence) == 1 { &mut for_decode } else { &mut for_prefill };
-        let fits = sequence.run + remaining(sequence).min(*budget);
         let first_output = sequence.first_output.max(sequence.run);
-        let fits = fits.min(first_output.saturating_add(1).saturating_add(spare_outputs));
-        let count = before_span(sequence.spans, fits) - sequence.run;
-        *budget -= count;
+        let last_output = first_output.saturating_add(1).saturating_add(spare_outputs);
+        let positions = if sequence.remaining() == 1 {
+            let positions = sequence.next(for_decode, last_output);
+            for_decode -= positions.end - positions.start;
+            positions
+        } else {
+            let mut positions = sequence.next(for_prompts.fits(sequence.run), last_output);
+            if for_prompts.is_oldest && positions.start == positions.end {
+                positions = sequence.next(for_prompts.rows, last_output);
+            }
+            for_prompts.take(positions);
+            positions
+        };
+        let count = positions.end - positions.start;
         if count > 0 {
-            let positions = Range32 { start: sequence.run, end: sequence.run + count };
             let outputs = match positions.end.saturating_sub(first_output) {
                 0 => Outputs::None,
                 1 => Outputs::Last,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use girih_engine::scheduler::{SequenceProgress, schedule};
+use girih_engine::scheduler::{SequenceProgress, StepBudget, schedule};
 use girih_engine::{EmbeddedRows, EngineLimits, ErrorKind, Hooks, Overflow, TokenRequest};
 use girih_graph::backend::Range32;
 use girih_tensor::Random;
@@ -156,7 +156,8 @@ fn random_schedules_keep_spans_whole() {
                     spans: &sequences[*i].2,
                 })
                 .collect();
-            let parts = schedule(&progress, rows, progress.len() as u32);
+            let output_rows = progress.len() as u32;
+            let parts = schedule(&progress, StepBudget { rows, output_rows, prompts: None });
             assert!(!parts.is_empty() && parts.iter().map(|part| part.count()).sum::<u32>() <= rows);
             for part in parts {
                 let (run, _, spans) = &mut sequences[open[part.sequence]];

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use girih_engine::scheduler::{Demand, ExpiredRequest, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
-use girih_engine::{ErrorKind, Priority, RequestId, Tenant};
+use girih_engine::scheduler::{
+    Demand, ExpiredRequest, MAX_PASSES, Phase, ScheduledRows, Scheduler, SchedulerLimits,
+};
+use girih_engine::{ErrorKind, LEAST_PROMPT_ROWS, Priority, PromptShare, RequestId, RowWork, Tenant};
 use girih_graph::{BLOCK_POSITIONS, Outputs, Span, StateKind};
 use girih_tensor::Random;
 
@@ -344,9 +346,37 @@ impl World {
         }
     }
 
+    /// Checks that prompts beside replies keep to their share of work, but for the first rows of the oldest.
+    fn check_share(&self, rows: &[ScheduledRows], share: Option<PromptShare>) {
+        let is_reply = |id: &RequestId| self.live[id].known - self.live[id].run == 1;
+        let active = self.scheduler.active();
+        let Some(PromptShare { row, most }) = share.filter(|_| active.iter().any(is_reply)) else { return };
+        let mut of_prompts = rows.iter().filter(|rows| !is_reply(&active[rows.sequence])).peekable();
+        let exempt = of_prompts.next_if(|rows| rows.count() <= LEAST_PROMPT_ROWS);
+        let work: u64 = of_prompts.map(|rows| row.of(rows.positions)).sum();
+        let used = exempt.map_or(0, |rows| row.of(rows.positions));
+        assert!(work <= most.saturating_sub(used), "{work} beside {used}, at most {most}");
+        let oldest = active.iter().position(|id| !is_reply(id));
+        let first = rows.iter().position(|rows| Some(rows.sequence) == oldest);
+        assert_eq!(
+            oldest.is_some(),
+            first.is_some(),
+            "the oldest prompt advances if the step has a row for it"
+        );
+    }
+
     /// Runs the rows of a step.
     fn run(&mut self) {
-        let rows = self.scheduler.step_rows();
+        // As an engine that measures steps, whose share changes with each.
+        let share = self.random.once_in(2).then(|| PromptShare {
+            row: RowWork {
+                base: 1 + self.random.below(50) as u64,
+                per_position: self.random.below(3) as u64,
+            },
+            most: self.random.below(4000) as u64,
+        });
+        let rows = self.scheduler.step_rows(share);
+        self.check_share(&rows, share);
         let active = self.scheduler.active().to_vec();
         assert!(active.is_sorted() && active.len() <= self.limits.sequences as usize);
         assert_eq!(active.len(), self.live.values().filter(|one| one.phase == Phase::Active).count());

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use girih_engine::{
-    Engine, EngineLimits, ErrorKind, EventKind, Hooks, Overflow, Priority, RequestId, Sampling, Tenant,
-    TimeLimits, TokenRequest,
+    Engine, EngineLimits, ErrorKind, EventKind, Hooks, LEAST_PROMPT_ROWS, Overflow, Priority, RequestId,
+    Sampling, Tenant, TimeLimits, TokenRequest,
 };
 use girih_engine::{RequestEvent, Stop};
+use girih_graph::Key;
 use girih_graph::backend::Unwatched;
 
 use crate::oracle::{
@@ -50,6 +51,40 @@ fn a_full_queue_refuses_a_request_at_once() {
     let none = Box::new(Oracle::new(key(), &BLOCKS, &Watched::default()));
     let error = Engine::new(none, EngineLimits { waiting: 0, ..limits }).err().unwrap();
     assert!(error.to_string().contains("0 waiting requests"), "{error}");
+}
+
+/// With no time for prompts beside replies, a prompt advances by the least number of rows in each step, and each step
+/// decodes a token of the reply. Both replies are those of other chunks.
+#[test]
+fn prompts_beside_replies_keep_to_the_time_of_a_step() {
+    let blocks = [2 * BLOCKS[0]; 2];
+    for (step_time, steps) in [(None, 3), (Some(Duration::ZERO), 200_u32.div_ceil(LEAST_PROMPT_ROWS))] {
+        let runner = Box::new(Oracle::new(Key { sequences: 2, ..key() }, &blocks, &Watched::default()));
+        let limits = EngineLimits { sequences: 2, step_time, ..EngineLimits::new(CONTEXT, 100) };
+        let mut engine = Engine::new(runner, limits).unwrap();
+        // Its two prefill steps are those that are timed; the first one does not count.
+        let first = engine.submit(request(&prompt(30, 150), 100), Pieces::hooks()).unwrap();
+        let mut replies = [Reply::default(), Reply::default()];
+        let mut step = |engine: &mut Engine| {
+            for event in engine.step() {
+                replies[usize::from(event.request != first)].take(event.clone());
+            }
+            replies.each_ref().map(|reply| reply.ids.len())
+        };
+        while step(&mut engine)[0] == 0 {}
+        engine.submit(request(&prompt(31, 200), 50), Pieces::hooks()).unwrap();
+        let mut counts: Vec<[usize; 2]> = Vec::new();
+        while counts.last().is_none_or(|[_, second]| *second == 0) {
+            counts.push(step(&mut engine));
+        }
+        assert_eq!(counts.len(), steps as usize, "{step_time:?}");
+        assert!(counts.iter().map(|[first, _]| *first).eq(2..2 + counts.len()), "{counts:?}");
+        while !engine.is_idle() {
+            step(&mut engine);
+        }
+        assert_eq!(replies[0].ids, oracle::greedy(&prompt(30, 150), 100));
+        assert_eq!(replies[1].ids, oracle::greedy(&prompt(31, 200), 50));
+    }
 }
 
 /// The ids and texts of the events of some requests, in order.

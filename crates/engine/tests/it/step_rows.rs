@@ -1,13 +1,18 @@
 //! The rows of a step.
 
-use girih_engine::scheduler::{ScheduledRows, SequenceProgress, schedule};
+use girih_engine::scheduler::{ScheduledRows, SequenceProgress, StepBudget, schedule};
+use girih_engine::{LEAST_PROMPT_ROWS, PromptShare, RowWork};
 use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 use girih_tensor::Random;
 
 fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<ScheduledRows> {
     let sequences: Vec<_> = sequences.iter().map(|&(run, known)| progress(run, known, known - 1)).collect();
-    schedule(&sequences, rows, sequences.len() as u32)
+    schedule(&sequences, budget(rows, sequences.len() as u32))
+}
+
+fn budget(rows: u32, output_rows: u32) -> StepBudget {
+    StepBudget { rows, output_rows, prompts: None }
 }
 
 fn progress(run: u32, known: u32, first_output: u32) -> SequenceProgress<'static> {
@@ -50,7 +55,9 @@ fn decode_comes_first_and_the_oldest_prompt_gets_the_remaining_rows() {
 
 #[test]
 fn chunks_of_output_rows_end_where_these_are_used_up() {
-    let one = |run, first_output, output_rows| schedule(&[progress(run, 10, first_output)], 64, output_rows);
+    let one = |run, first_output, output_rows| {
+        schedule(&[progress(run, 10, first_output)], budget(64, output_rows))
+    };
     assert_eq!(one(0, 0, 4), [part(0, 0, 4, Outputs::LastN(4))]);
     assert_eq!(one(8, 8, 4), [part(0, 8, 10, Outputs::LastN(2))]);
     assert_eq!(one(0, 0, 1), [part(0, 0, 1, Outputs::Last)]);
@@ -62,7 +69,7 @@ fn chunks_of_output_rows_end_where_these_are_used_up() {
     // Each sequence keeps an output row; the oldest prompt gets the others.
     let sequences = [progress(0, 9, 0), progress(5, 6, 5), progress(0, 9, 0), progress(3, 9, 8)];
     assert_eq!(
-        schedule(&sequences, 64, 6),
+        schedule(&sequences, budget(64, 6)),
         [
             part(0, 0, 3, Outputs::LastN(3)),
             part(1, 5, 6, Outputs::Last),
@@ -101,4 +108,34 @@ fn every_reply_and_the_oldest_prompt_always_advance() {
             "seed {seed}: no row stays unused while tokens remain"
         );
     }
+}
+
+#[test]
+fn prompts_beside_replies_have_a_share_of_work() {
+    let row = RowWork { base: 10, per_position: 1 };
+    let share = |sequences: &[SequenceProgress<'_>], most| {
+        let prompts = Some(PromptShare { row, most });
+        schedule(sequences, StepBudget { prompts, ..budget(256, 4) })
+    };
+    let (reply, prompt) = (progress(50, 51, 50), progress(0, 900, 899));
+    let of_reply = part(0, 50, 51, Outputs::Last);
+    // The work of 60 rows from position 0 on is 600 + 1770.
+    assert_eq!(share(&[reply, prompt], 2370), [of_reply, part(1, 0, 60, Outputs::None)]);
+    assert_eq!(share(&[reply, prompt], 2369), [of_reply, part(1, 0, 59, Outputs::None)]);
+    // Rows at later positions are more work.
+    let later = progress(400, 900, 899);
+    assert_eq!(share(&[reply, later], 20_000), [of_reply, part(1, 400, 446, Outputs::None)]);
+    // What the oldest prompt leaves goes to the next.
+    let short = progress(0, 40, 39);
+    let both = [of_reply, part(1, 0, 40, Outputs::Last), part(2, 0, 30, Outputs::None)];
+    assert_eq!(share(&[reply, short, prompt], 40 * 10 + 780 + 300 + 435), both);
+    // The oldest prompt advances in any case, others do not.
+    let least = [of_reply, part(1, 0, LEAST_PROMPT_ROWS, Outputs::None)];
+    assert_eq!(share(&[reply, prompt, prompt], 0), least);
+    // Nobody waits for a step without replies.
+    assert_eq!(share(&[prompt], 0), [part(0, 0, 256, Outputs::None)]);
+    // A span runs whole, however much work it is.
+    let spans = [Range32 { start: 0, end: 100 }];
+    let image = SequenceProgress { spans: &spans, ..prompt };
+    assert_eq!(share(&[reply, image], 0), [of_reply, part(1, 0, 255, Outputs::None)]);
 }

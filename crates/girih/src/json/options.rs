@@ -105,7 +105,7 @@ fn taken_open(fields: &mut JsonFields, environment: Option<Variables<'_>>) -> Re
 }
 
 /// How a model is run: the fields of [`RunOptions`] but `images`, `given_rows` and `cache_observer`, which no request in JSON has, with `backend` as `name` or `name:device`, its `backend_options` and
-/// `threads` beside it, `max_wait` in seconds, and `drafts` as `off`, `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
+/// `threads` beside it, `max_wait` and `step_time` in seconds, and `drafts` as `off`, `prompt-lookup`, `mtp` or `{"model": NAME}`, which is opened
 /// with `open`.
 ///
 /// ```
@@ -137,6 +137,7 @@ fn taken_run(fields: &mut JsonFields, open: &OpenOptions) -> Result<RunOptions> 
         sequences: fields.count("sequences")?.unwrap_or(default.sequences),
         waiting: fields.u32("waiting")?.unwrap_or(default.waiting),
         max_wait: fields.seconds("max_wait")?,
+        step_time: fields.seconds("step_time")?,
         tenant_waiting: fields.u32("tenant_waiting")?.unwrap_or(default.tenant_waiting),
         tenant_requests: fields.u32("tenant_requests")?.unwrap_or(default.tenant_requests),
         output_rows: fields.u32("output_rows")?.unwrap_or(default.output_rows),

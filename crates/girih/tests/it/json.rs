@@ -21,11 +21,12 @@ fn refusal<T>(read: impl Fn(&Value) -> Result<T>, value: &Value) -> String {
 fn options_of_running_are_set_or_refused() -> Result<()> {
     let read = |value: &Value| run_options(value, &OpenOptions::default());
     let options = read(&json!({
-        "context": 256, "chunk": 32, "sequences": 2, "kv": "f32", "threads": 1, "max_wait": 1.5, "draft_max": null,
+        "context": 256, "chunk": 32, "sequences": 2, "kv": "f32", "threads": 1, "max_wait": 1.5, "draft_max": null, "step_time": 0.1,
         "drafts": "prompt-lookup", "backend": "interpreter",
     }))?;
     let RunOptions { context, chunk, sequences, kv, draft_max, .. } = options;
     assert_eq!((context, chunk, sequences, kv, draft_max), (Some(256), 32, 2, Some(DType::F32), 15));
+    assert_eq!(options.step_time, Some(std::time::Duration::from_millis(100)));
     assert_eq!(options.backend.to_string(), "interpreter");
     let model = read(&json!({"drafts": {"model": "stories260k"}}))?;
     assert!(matches!(model.drafts, girih::Drafts::Model(_)));

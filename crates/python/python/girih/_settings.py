@@ -60,6 +60,8 @@ class Options(OpenOptions, total=False):
     """The maximum number of requests that wait; 64 by default."""
     max_wait: float
     """The maximum time in seconds for which a request waits."""
+    step_time: float
+    """The time in seconds that a step with rows of prompts should take beside replies; without it, ``chunk`` bounds it."""
     tenant_waiting: int
     """The maximum number of waiting requests of one tenant."""
     tenant_requests: int

@@ -92,8 +92,7 @@ impl Acceptor {
 
     /// Serves a connection if there is a place for it; else refuses it.
     async fn admit(&self, stream: TcpStream, connections: &mut JoinSet<()>) {
-        // Tokens are small and must not wait for each other. It fails if the client is gone.
-        let _ = stream.set_nodelay(true);
+        let stream = without_delay(stream);
         match timeout(PLACE_WAIT, self.places.take(self.options.limits)).await {
             Ok(Some(place)) => {
                 connections.spawn(self.connection(stream, place));
@@ -126,6 +125,14 @@ impl Acceptor {
     }
 }
 
+/// A connection whose small writes do not wait for the client's acknowledgement of earlier ones (Nagle's algorithm, RFC 896): each
+/// token is one.
+fn without_delay(stream: TcpStream) -> TcpStream {
+    // It fails if the client is gone.
+    let _ = stream.set_nodelay(true);
+    stream
+}
+
 /// Waits if accepting again at once would fail again.
 pub(crate) async fn pause_after(error: &io::Error) {
     let is_of_client = matches!(
@@ -147,5 +154,20 @@ fn refuse(stream: TcpStream, is_tls: bool) {
     if let Ok(stream) = stream.into_std() {
         // A client that cannot be told sees the connection end.
         let _ = io::Write::write(&mut &stream, FULL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tokens_do_not_wait_for_acknowledgements() {
+        let socket = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let address = socket.local_addr().expect("it is bound");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), socket.accept());
+        let (_client, (stream, _)) = (client.expect("it listens"), accepted.expect("a client connects"));
+        assert!(!stream.nodelay().expect("a connection"), "the system's default");
+        assert!(without_delay(stream).nodelay().expect("a connection"));
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
 /// The options that a model may have of its own, beside those of backends.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "adapter",
     "allow-key",
     "arch",
@@ -31,6 +31,7 @@ const KEYS: [&str; 18] = [
     "prompt-cache-limit",
     "reply-style",
     "sequences",
+    "step-time",
     "threads",
     "unload-idle",
 ];
