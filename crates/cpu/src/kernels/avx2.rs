@@ -238,6 +238,13 @@ impl Packed for Avx2 {
         bits.max(4)
     }
 
+    // Two vectors of weights and a word leave room for the pairs of six columns; where pairs are added up at
+    // once, for the sums of four beside what that takes.
+    #[inline(always)]
+    fn tile_columns(bits: u8) -> usize {
+        if bits <= 5 { 6 } else { 4 }
+    }
+
     // The sums and a vector of weights stay in registers.
     #[inline(always)]
     fn vectors_at_once(columns: usize) -> usize {
