@@ -250,7 +250,7 @@ impl Packed for Avx2 {
     fn vectors_at_once(columns: usize) -> usize {
         match columns {
             0..=3 => 4,
-            4..=6 => 2,
+            4..=6 | 8 | 12 => 2,
             _ => 1,
         }
     }
