@@ -1,22 +1,49 @@
 //! AVX2, with FMA and F16C: vectors of 8 numbers.
 
+pub(super) mod vnni;
+
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 use super::layout::Line;
 use super::vector::twice::Twice;
 use super::vector::{Isa, Packed, VectorKernel, Vectors, WIDE, Wide, instructions};
 
-/// The token of AVX2, FMA and F16C.
+/// The token of AVX2, FMA and F16C, and of what `D` multiplies bytes with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2(());
+pub(super) struct Avx2<D = Pairs>(PhantomData<D>);
 
-impl Avx2 {
+/// How bytes are multiplied: by AVX2 itself, or by a set beside it.
+pub(super) trait ByteDot: Copy {
+    /// As [`Isa::NAME`].
+    const NAME: &'static str;
+
+    /// Whether the processor has the instructions.
+    fn is_present() -> bool;
+    /// As [`Isa::enter`].
+    fn enter<R, K: VectorKernel<Avx2<Self>, R>>(isa: Avx2<Self>, kernel: K) -> R;
+    /// As [`Packed::dot`].
+    fn dot(isa: Avx2<Self>, bits: u8, n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i);
+    /// As [`Packed::flush`].
+    fn flush(isa: Avx2<Self>, n: &mut __m256i, pairs: __m256i);
+    /// As [`Packed::run_lines`].
+    fn run_lines(bits: u8) -> usize;
+    /// As [`Packed::has_zero`].
+    fn has_zero(bits: u8) -> bool;
+    /// As [`Packed::dot_bits`].
+    fn dot_bits(bits: u8) -> u8;
+    /// As [`Packed::tile_columns`].
+    fn tile_columns(bits: u8) -> usize;
+}
+
+impl<D: ByteDot> Avx2<D> {
     /// The token, if the processor has the instructions.
-    pub(super) fn detect() -> Option<Avx2> {
+    pub(super) fn detect() -> Option<Avx2<D>> {
         let present = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        present.then_some(Avx2(()))
+            && is_x86_feature_detected!("f16c")
+            && D::is_present();
+        present.then_some(Avx2(PhantomData))
     }
 }
 
@@ -25,8 +52,8 @@ const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 const SHORT: &str = "enough bytes for a vector";
 
 // SAFETY: only `detect` makes a token, once the processor has reported AVX2, FMA and
-// F16C, to which all instructions below belong.
-unsafe impl Vectors for Avx2 {
+// F16C, to which all instructions below belong, and those of `D`.
+unsafe impl<D: ByteDot> Vectors for Avx2<D> {
     type Floats = __m256;
     type Integers = __m256i;
     type Lanes = [f32; 8];
@@ -116,27 +143,22 @@ unsafe impl Vectors for Avx2 {
     }
 }
 
-impl Isa for Avx2 {
-    const NAME: &'static str = "avx2";
+impl<D: ByteDot> Isa for Avx2<D> {
+    const NAME: &'static str = D::NAME;
     const REGISTERS: usize = 16;
-    type Wide = Twice<Avx2>;
+    type Wide = Twice<Avx2<D>>;
 
     #[inline(always)]
-    fn wide(self) -> Twice<Avx2> {
+    fn wide(self) -> Twice<Avx2<D>> {
         Twice(self)
     }
 
-    fn enter<R, K: VectorKernel<Avx2, R>>(self, kernel: K) -> R {
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn compiled<R, K: VectorKernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
-            kernel.run(isa)
-        }
-        // SAFETY: `self` exists only where the processor has these features.
-        unsafe { compiled(self, kernel) }
+    fn enter<R, K: VectorKernel<Avx2<D>, R>>(self, kernel: K) -> R {
+        D::enter(self, kernel)
     }
 }
 
-impl Wide for Twice<Avx2> {
+impl<D: ByteDot> Wide for Twice<Avx2<D>> {
     type Narrowed = __m256i;
 
     instructions! {
@@ -153,7 +175,7 @@ impl Wide for Twice<Avx2> {
     }
 }
 
-impl Packed for Avx2 {
+impl<D: ByteDot> Packed for Avx2<D> {
     const LANES: usize = 8;
     const BYTES_IN_ORDER: bool = false;
     const BY_COLUMN: bool = true;
@@ -201,9 +223,74 @@ impl Packed for Avx2 {
             let levels = _mm_loadu_si128(levels.as_ptr().cast());
             _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), codes)
         }
+    }
 
-        // A byte product adds two neighbours in 16 bits; codes of eight bits count from 128.
-        dot(bits: u8, _n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+    #[inline(always)]
+    fn dot(self, bits: u8, n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+        D::dot(self, bits, n, pairs, codes, x);
+    }
+
+    #[inline(always)]
+    fn flush(self, n: &mut __m256i, pairs: __m256i) {
+        D::flush(self, n, pairs);
+    }
+
+    #[inline(always)]
+    fn run_lines(bits: u8) -> usize {
+        D::run_lines(bits)
+    }
+
+    #[inline(always)]
+    fn has_zero(bits: u8) -> bool {
+        D::has_zero(bits)
+    }
+
+    #[inline(always)]
+    fn dot_bits(bits: u8) -> u8 {
+        D::dot_bits(bits)
+    }
+
+    #[inline(always)]
+    fn tile_columns(bits: u8) -> usize {
+        D::tile_columns(bits)
+    }
+
+    // The sums and a vector of weights stay in registers.
+    #[inline(always)]
+    fn vectors_at_once(columns: usize) -> usize {
+        match columns {
+            0..=3 => 4,
+            4..=6 | 8 | 12 => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Bytes multiplied by AVX2 itself, which adds two neighbours in 16 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pairs;
+
+impl ByteDot for Pairs {
+    const NAME: &'static str = "avx2";
+
+    fn is_present() -> bool {
+        true
+    }
+
+    fn enter<R, K: VectorKernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn compiled<R, K: VectorKernel<Avx2, R>>(isa: Avx2, kernel: K) -> R {
+            kernel.run(isa)
+        }
+        // SAFETY: `isa` exists only where the processor has these features.
+        unsafe { compiled(isa, kernel) }
+    }
+
+    // Codes of eight bits count from 128.
+    #[inline(always)]
+    fn dot(_: Avx2, bits: u8, _n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+        // SAFETY: the token exists only where the processor has AVX2.
+        unsafe {
             let products = if bits == 8 {
                 let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
                 _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
@@ -212,9 +299,12 @@ impl Packed for Avx2 {
             };
             *pairs = _mm256_add_epi16(*pairs, products);
         }
-        flush(n: &mut __m256i, pairs: __m256i) {
-            *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-        }
+    }
+
+    #[inline(always)]
+    fn flush(_: Avx2, n: &mut __m256i, pairs: __m256i) {
+        // SAFETY: the token exists only where the processor has AVX2.
+        unsafe { *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))) }
     }
 
     // The lines whose pairs have room in 16 bits together.
@@ -238,13 +328,10 @@ impl Packed for Avx2 {
         bits.max(4)
     }
 
-    // The sums and a vector of weights stay in registers.
+    // Two vectors of weights and a word leave room for the pairs of six columns; where pairs are added up at
+    // once, for the sums of four beside what that takes.
     #[inline(always)]
-    fn vectors_at_once(columns: usize) -> usize {
-        match columns {
-            0..=3 => 4,
-            4..=6 => 2,
-            _ => 1,
-        }
+    fn tile_columns(bits: u8) -> usize {
+        if bits <= 5 { 6 } else { 4 }
     }
 }

@@ -212,7 +212,7 @@ impl Packed for Avx512 {
 
     #[inline(always)]
     fn run_lines(_bits: u8) -> usize {
-        8
+        1
     }
 
     #[inline(always)]
@@ -223,6 +223,11 @@ impl Packed for Avx512 {
     #[inline(always)]
     fn dot_bits(_bits: u8) -> u8 {
         4
+    }
+
+    #[inline(always)]
+    fn tile_columns(_bits: u8) -> usize {
+        6
     }
 
     #[inline(always)]

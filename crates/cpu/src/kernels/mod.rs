@@ -43,7 +43,7 @@ pub use table::{CpuKernel, Table};
 /// The names of all tables for this kind of machine, best first.
 pub fn names() -> &'static [&'static str] {
     if cfg!(target_arch = "x86_64") {
-        &["amx", "avx512bf16", "avx512", "avx2", "portable"]
+        &["amx", "avx512bf16", "avx512", "avxvnni", "avx2", "portable"]
     } else {
         &["portable"]
     }
@@ -59,7 +59,8 @@ pub fn tables() -> &'static [Table] {
             tables.extend(avx512::bf16::Avx512Bf16::detect().map(|token| token.table()));
             let avx512 = avx512::Avx512::detect();
             tables.extend(avx512.map(|token| vector::table::table(token, InstructionSet::Avx512(token))));
-            let avx2 = avx2::Avx2::detect();
+            tables.extend(avx2::Avx2::<avx2::vnni::Vnni>::detect().and_then(|token| token.table()));
+            let avx2 = avx2::Avx2::<avx2::Pairs>::detect();
             tables.extend(avx2.map(|token| vector::table::table(token, InstructionSet::Avx2(token))));
         }
         tables.push(portable::TABLE);

@@ -1,11 +1,12 @@
 //! Multiplication of packed floats by floats, with fused multiply-adds.
 //!
 //! ```text
-//! for each column of weights:         vectors of 16 rows with AVX-512, of 8 with AVX2
+//! for each column of weights:         vectors of 16 rows with AVX-512, of 8 with AVX2, two at once
 //!     for each column c:              sums[c] += weights · x[c]
 //! ```
 //! Each sum adds one column of weights after the other, in all tables and for any number of columns.
 
+use std::hint::black_box;
 use std::marker::PhantomData;
 
 use super::packed::{COLUMNS, float, prefetch_lines};
@@ -14,6 +15,9 @@ use crate::kernels::layout::{LINE, Line};
 use crate::kernels::packed::{Band, FLOAT_DEPTH, Layout, Sums};
 use crate::kernels::prefetch::PrefetchChoice;
 
+/// The upper half of a lane.
+const UPPER: i32 = 0xffff_0000_u32 as i32;
+
 /// How floats lie in lines.
 trait FloatLayout {
     /// Lines of a unit.
@@ -21,8 +25,15 @@ trait FloatLayout {
     /// Columns of a unit.
     const COLUMNS: usize;
 
-    /// Vector `vector` of the rows of a column of a unit.
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats;
+    /// Vector `vector` of the rows of a column of a unit. With `few_registers` no
+    /// constant of it takes one through a whole loop.
+    fn column<I: Packed>(
+        isa: I,
+        unit: &[Line],
+        column: usize,
+        vector: usize,
+        few_registers: bool,
+    ) -> I::Floats;
 }
 
 struct Bf16;
@@ -32,12 +43,18 @@ impl FloatLayout for Bf16 {
     const COLUMNS: usize = 2;
 
     #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
+    fn column<I: Packed>(
+        isa: I,
+        unit: &[Line],
+        column: usize,
+        vector: usize,
+        few_registers: bool,
+    ) -> I::Floats {
         let lanes = isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES);
         isa.as_floats(if column == 0 {
             isa.shift_left(lanes, 16)
         } else {
-            isa.and_integers(lanes, isa.splat_integer(0xffff_0000_u32 as i32))
+            isa.and_integers(lanes, isa.splat_integer(if few_registers { black_box(UPPER) } else { UPPER }))
         })
     }
 }
@@ -50,8 +67,14 @@ impl FloatLayout for Bf16Swapped {
     const COLUMNS: usize = 2;
 
     #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
-        Bf16::column(isa, unit, 1 - column, vector)
+    fn column<I: Packed>(
+        isa: I,
+        unit: &[Line],
+        column: usize,
+        vector: usize,
+        few_registers: bool,
+    ) -> I::Floats {
+        Bf16::column(isa, unit, 1 - column, vector, few_registers)
     }
 }
 
@@ -62,7 +85,7 @@ impl FloatLayout for F16 {
     const COLUMNS: usize = 1;
 
     #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
+    fn column<I: Packed>(isa: I, unit: &[Line], _: usize, vector: usize, _: bool) -> I::Floats {
         isa.read_f16(&unit[0][2 * I::LANES * vector..])
     }
 }
@@ -74,7 +97,7 @@ impl FloatLayout for F32 {
     const COLUMNS: usize = 1;
 
     #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
+    fn column<I: Packed>(isa: I, unit: &[Line], _: usize, vector: usize, _: bool) -> I::Floats {
         isa.as_floats(isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES))
     }
 }
@@ -91,7 +114,7 @@ pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32],
 }
 
 /// Adds the multiply-accumulates of a band, all its vectors at once with few columns, fewer
-/// with more.
+/// with more, and half of the columns at once where the sums of all need more registers than there are.
 fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
     isa: I,
     lines: &[Line],
@@ -101,11 +124,21 @@ fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
 ) {
     let at_once = I::vectors_at_once(C);
     for first in (0..2 * I::PIECES).step_by(at_once) {
-        let operands = FloatOperands::<L> { lines, prefetch, x, first, sums, layout: PhantomData };
-        match at_once {
-            4 => isa.enter(Floats::<L, C, 4>(operands)),
-            2 => isa.enter(Floats::<L, C, 2>(operands)),
-            _ => isa.enter(Floats::<L, C, 1>(operands)),
+        let operands = |column| FloatOperands::<L> { lines, prefetch, x, first, column, layout: PhantomData };
+        match (at_once, C) {
+            (4, _) => isa.enter(Floats::<L, C, C, 4>(operands(0), sums)),
+            (2, 12) if I::REGISTERS == 16 => {
+                let (left, right) = sums.split_at_mut(6);
+                isa.enter(Floats::<L, C, 6, 2>(operands(0), left));
+                isa.enter(Floats::<L, C, 6, 2>(operands(6), right));
+            }
+            (2, 8) if I::REGISTERS == 16 => {
+                let (left, right) = sums.split_at_mut(4);
+                isa.enter(Floats::<L, C, 4, 2>(operands(0), left));
+                isa.enter(Floats::<L, C, 4, 2>(operands(4), right));
+            }
+            (2, _) => isa.enter(Floats::<L, C, C, 2>(operands(0), sums)),
+            _ => isa.enter(Floats::<L, C, C, 1>(operands(0), sums)),
         }
     }
 }
@@ -114,24 +147,29 @@ struct FloatOperands<'a, L> {
     lines: &'a [Line],
     prefetch: PrefetchChoice,
     x: &'a [u32],
+    /// The first vector of rows.
     first: usize,
-    sums: &'a mut [Sums],
+    /// The first column that is multiplied.
+    column: usize,
     layout: PhantomData<L>,
 }
 
-/// Adds the multiply-accumulates of `V` vectors of rows with `C` columns.
-struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
+/// Adds the multiply-accumulates of `V` vectors of rows with `N` of `C` columns.
+struct Floats<'a, L, const C: usize, const N: usize, const V: usize>(FloatOperands<'a, L>, &'a mut [Sums]);
 
-impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> for Floats<'_, L, C, V> {
+impl<I: Packed, L: FloatLayout, const C: usize, const N: usize, const V: usize> VectorKernel<I>
+    for Floats<'_, L, C, N, V>
+{
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
     fn run(self, isa: I) {
-        let FloatOperands { lines, prefetch, x, first, sums, .. } = self.0;
+        let FloatOperands { lines, prefetch, x, first, column, .. } = self.0;
         // A constant where a band is done at once.
         let first = if V == 2 * I::PIECES { 0 } else { first };
-        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
-        let mut all = [[isa.splat(0.0); V]; C];
-        for c in 0..C {
+        let begin = if N == C { 0 } else { column };
+        let sums: &mut [Sums; N] = self.1.as_mut_array().expect(COLUMNS);
+        let mut all = [[isa.splat(0.0); V]; N];
+        for c in 0..N {
             for (vector, all) in all[c].iter_mut().enumerate() {
                 *all = isa.load(&I::split(&sums[c])[first + vector]);
             }
@@ -141,26 +179,27 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> 
         for (unit, x) in units.zip(x.as_chunks::<C>().0.chunks_exact(L::COLUMNS)) {
             prefetch_lines(unit, distance);
             for column in 0..L::COLUMNS {
+                let x: &[u32; N] = x[column][begin..].first_chunk().expect(COLUMNS);
                 // The weights of two vectors stay in registers, those of more do not.
                 if V == 2 {
-                    let lower = L::column(isa, unit, column, first);
-                    let upper = L::column(isa, unit, column, first + 1);
-                    for c in 0..C {
-                        let x = float(isa, x[column][c]);
+                    let lower = L::column(isa, unit, column, first, N < C);
+                    let upper = L::column(isa, unit, column, first + 1, N < C);
+                    for c in 0..N {
+                        let x = float(isa, x[c]);
                         all[c][0] = isa.fmadd(lower, x, all[c][0]);
                         all[c][V - 1] = isa.fmadd(upper, x, all[c][V - 1]);
                     }
                 } else {
                     for vector in 0..V {
-                        let weights = L::column(isa, unit, column, first + vector);
-                        for c in 0..C {
-                            all[c][vector] = isa.fmadd(weights, float(isa, x[column][c]), all[c][vector]);
+                        let weights = L::column(isa, unit, column, first + vector, N < C);
+                        for c in 0..N {
+                            all[c][vector] = isa.fmadd(weights, float(isa, x[c]), all[c][vector]);
                         }
                     }
                 }
             }
         }
-        for c in 0..C {
+        for c in 0..N {
             for (vector, all) in all[c].into_iter().enumerate() {
                 isa.store(all, &mut I::split_mut(&mut sums[c])[first + vector]);
             }

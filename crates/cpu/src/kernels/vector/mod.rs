@@ -234,6 +234,8 @@ pub(super) trait Packed: Isa {
     fn has_zero(bits: u8) -> bool;
     /// The bits of the codes that are multiplied as codes of `bits` bits are.
     fn dot_bits(bits: u8) -> u8;
+    /// Columns of a whole tile that two vectors of codes of `bits` bits are multiplied by at once: 4 or 6.
+    fn tile_columns(bits: u8) -> usize;
     /// Vectors of a band of floats that are multiplied at once by `columns` columns: 1, 2 or 4.
     fn vectors_at_once(columns: usize) -> usize;
 }

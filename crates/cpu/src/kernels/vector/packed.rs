@@ -1,7 +1,7 @@
 //! Multiplication of packed codes, by byte products. `floats` multiplies packed floats.
 //!
 //! ```text
-//! for each vector of rows of a band:          16 rows with AVX-512 (two vectors at once), 8 with AVX2
+//! for each two vectors of rows of a band:     16 rows in a vector with AVX-512, 8 with AVX2
 //!     for each group:
 //!         for each line j of codes:           four codes in each lane
 //!             for each column c:              n[c]     += codes[j] · x[c][4j..4j+4]
@@ -27,16 +27,18 @@
 //! the loads and the decoding are shared by all columns or run beside them.
 //!
 //! **Registers.** Sums on the stack cost more than the multiplications, and the compiler mixes
-//! what it unrolls until they no longer fit into the registers. With AVX2 fences
-//! (`keep_order`) separate the loads of two columns, and of two halves of a group; with
-//! AVX-512 the halves of a group of many columns are a loop of a length unknown to the
-//! compiler. No fence is an instruction.
+//! what it unrolls until they no longer fit into the registers. With AVX2 the lines of a tile are a loop
+//! of a length unknown to the compiler, and fences (`keep_order`) separate the loads of two columns, of
+//! two halves of a group, and of what sums begin with from the lines before; with AVX-512 the
+//! halves of a group of many columns are such a loop. No fence is an instruction. A tile of AVX2
+//! multiplies two vectors by six columns: twelve sums of pairs, two vectors of weights and a word.
 //!
 //! With few columns weights come from memory and are decoded in registers; every line is
 //! prefetched where that helps (see [`prefetch`]).
 
 use std::hint::black_box;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -460,28 +462,23 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
     #[inline(always)]
     fn run(self, isa: I) {
         let operands = self.0;
-        if I::REGISTERS == 32 {
-            // Both halves of the band share each broadcast of an activation.
-            match C {
-                12 => operands.add::<I, C, 6, ROWS, 2, BITS, MINIMUMS>(isa),
-                _ => operands.add::<I, C, 4, ROWS, 2, BITS, MINIMUMS>(isa),
-            }
+        if C == TILE && I::tile_columns(BITS) == 6 {
+            operands.add::<I, C, 6, ROWS, BITS, MINIMUMS>(isa);
         } else {
-            operands.add::<I, C, C, ROWS, 1, BITS, MINIMUMS>(isa);
+            operands.add::<I, C, 4, ROWS, BITS, MINIMUMS>(isa);
         }
     }
 }
 
 impl MatmulTileOperands<'_> {
-    /// Adds the multiply-accumulates of `C` columns, `N` columns and `V` vectors of rows at a time. Two
-    /// vectors are one of each half of the band (`PIECES` is 1); one vector uses the first panel only.
+    /// Adds the multiply-accumulates of `C` columns, `N` columns and two vectors of rows at a time, which
+    /// share each broadcast of an activation.
     #[inline(always)]
     fn add<
         I: Packed,
         const C: usize,
         const N: usize,
         const ROWS: usize,
-        const V: usize,
         const BITS: u8,
         const MINIMUMS: bool,
     >(
@@ -490,28 +487,33 @@ impl MatmulTileOperands<'_> {
     ) {
         let MatmulTileOperands { panels: [low, high], groups, x, sums } = self;
         let (low, high) = (&low[..groups], &high[..groups]);
-        for vector in (0..2 * I::PIECES).step_by(V) {
-            let piece = vector % I::PIECES;
+        let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
+        for vector in (0..2 * I::PIECES).step_by(2) {
+            // With two pieces in a line both vectors are of the same half of the band.
+            let halves = match (I::PIECES, vector) {
+                (1, _) => [low, high],
+                (_, 0) => [low, low],
+                _ => [high, high],
+            };
             for column in (0..C).step_by(N) {
                 let sums = &mut sums[column..column + N];
-                let mut all = [[isa.splat(0.0); N]; V];
+                let mut all = [[isa.splat(0.0); N]; 2];
                 for (v, all) in all.iter_mut().enumerate() {
                     for (all, sums) in all.iter_mut().zip(&*sums) {
                         *all = isa.load(&I::split(sums)[vector + v]);
                     }
                 }
-                let first = if vector < I::PIECES { low } else { high };
-                let panels = first.iter().zip(high);
+                let panels = halves[0].iter().zip(halves[1]);
                 for ((first, second), x) in panels.zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
                     if vector == 0 && column == 0 {
                         prefetch_next(x, groups);
                     }
-                    let group = PanelColumns::<C, ROWS> { weights: [first, second], x, column, piece };
+                    let group = PanelColumns::<C, ROWS> { weights: [first, second], x, column, turns };
                     if ROWS == HALVED {
-                        group.add::<I, N, V, BITS, MINIMUMS, 2, 0>(isa, &mut all);
-                        group.add::<I, N, V, BITS, MINIMUMS, 2, 1>(isa, &mut all);
+                        group.add::<I, N, BITS, MINIMUMS, 2, 0>(isa, &mut all);
+                        group.add::<I, N, BITS, MINIMUMS, 2, 1>(isa, &mut all);
                     } else {
-                        group.add::<I, N, V, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+                        group.add::<I, N, BITS, MINIMUMS, 1, 0>(isa, &mut all);
                     }
                 }
                 for (v, all) in all.iter().enumerate() {
@@ -538,14 +540,25 @@ pub(in super::super) fn prefetch_next<const C: usize, const ROWS: usize>(
     }
 }
 
-/// One piece of a decoded group of each half of a band, and `C` columns.
+/// A decoded group for two vectors of rows, and `C` columns.
 #[derive(Clone, Copy)]
 struct PanelColumns<'a, const C: usize, const ROWS: usize> {
     weights: [&'a PanelGroup; 2],
     x: &'a [[u32; C]; ROWS],
     /// The first column that is multiplied.
     column: usize,
-    piece: usize,
+    /// Those of [`turns`].
+    turns: usize,
+}
+
+/// Turns of the loop over the lines of one of `parts` parts of a group: the lines of a run behind its first
+/// in [`PanelColumns::sums_of_pairs`], the runs in [`PanelColumns::sums`]. Not a constant where registers are
+/// few: the compiler would unroll the loop and mix what is in it, and then sums no longer stay in registers.
+#[inline(always)]
+fn turns<I: Packed, const BITS: u8>(parts: usize) -> usize {
+    let run = I::run_lines(BITS).min(LINES / parts);
+    let turns = if run > 2 { run - 1 } else { LINES / parts / run };
+    if I::BY_COLUMN { black_box(turns) } else { turns }
 }
 
 impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
@@ -555,7 +568,6 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     fn add<
         I: Packed,
         const N: usize,
-        const V: usize,
         const BITS: u8,
         const MINIMUMS: bool,
         const PARTS: usize,
@@ -563,45 +575,17 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     >(
         self,
         isa: I,
-        all: &mut [[I::Floats; N]; V],
+        all: &mut [[I::Floats; N]; 2],
     ) {
-        let PanelColumns { weights, x, column, piece } = self;
-        let run = I::run_lines(BITS).min(LINES / PARTS);
-        let zero = isa.splat_integer(0);
-        let mut n = [[zero; N]; V];
-        for c in 0..N {
-            let begin = begin(isa, BITS, MINIMUMS, x[LINES + PART][column + c]);
-            for v in 0..V {
-                n[v][c] = begin;
-            }
-        }
-        for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
-            let mut pairs = [[zero; N]; V];
-            for line in first..first + run {
-                let mut codes = [zero; V];
-                for v in 0..V {
-                    codes[v] = isa.load_piece(&weights[v].codes[line], piece);
-                }
-                for c in 0..N {
-                    let x = isa.splat_integer(x[line][column + c] as i32);
-                    for v in 0..V {
-                        isa.dot(BITS, &mut n[v][c], &mut pairs[v][c], codes[v], x);
-                        if run == 1 {
-                            isa.flush(&mut n[v][c], pairs[v][c]);
-                            keep_order();
-                        }
-                    }
-                }
-            }
-            if run > 1 {
-                for v in 0..V {
-                    for c in 0..N {
-                        isa.flush(&mut n[v][c], pairs[v][c]);
-                    }
-                }
-            }
-        }
-        for v in 0..V {
+        let PanelColumns { weights, x, column, .. } = self;
+        let lines = PART * LINES / PARTS..(PART + 1) * LINES / PARTS;
+        let n = if I::run_lines(BITS) > 2 {
+            self.sums_of_pairs::<I, N, BITS, MINIMUMS>(isa, lines, LINES + PART)
+        } else {
+            self.sums::<I, N, BITS, MINIMUMS>(isa, lines.start, LINES + PART)
+        };
+        for v in 0..2 {
+            let piece = v * (I::PIECES - 1);
             let scale = isa.load(&I::split(&weights[v].scales[PART])[piece]);
             let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
             for c in 0..N {
@@ -614,5 +598,116 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
                 };
             }
         }
+    }
+
+    /// The sums of integers from line `first` on, with one line or two before a flush: sums stay in registers,
+    /// pairs are gone after each column. Row `begin` of the words is what sums begin with.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
+    fn sums<I: Packed, const N: usize, const BITS: u8, const MINIMUMS: bool>(
+        self,
+        isa: I,
+        first: usize,
+        begin: usize,
+    ) -> [[I::Integers; N]; 2] {
+        let (run, zero) = (I::run_lines(BITS), isa.splat_integer(0));
+        let mut n = [[zero; N]; 2];
+        for c in 0..N {
+            let begin = self.begin::<I, BITS, MINIMUMS>(isa, begin, c);
+            (n[0][c], n[1][c]) = (begin, begin);
+        }
+        for turn in 0..self.turns {
+            let line = first + turn * run;
+            let lines = [self.line(isa, line), self.line(isa, line + run - 1)];
+            for c in 0..N {
+                let mut pairs = [zero; 2];
+                for (codes, x) in &lines[..run] {
+                    let x = isa.splat_integer(x[self.column + c] as i32);
+                    isa.dot(BITS, &mut n[0][c], &mut pairs[0], codes[0], x);
+                    isa.dot(BITS, &mut n[1][c], &mut pairs[1], codes[1], x);
+                }
+                isa.flush(&mut n[0][c], pairs[0]);
+                isa.flush(&mut n[1][c], pairs[1]);
+                if I::BY_COLUMN {
+                    keep_order();
+                }
+            }
+        }
+        n
+    }
+
+    /// As [`PanelColumns::sums`], with more lines before a flush: pairs stay in registers. What sums begin with
+    /// is read behind the lines, else it would take the registers of pairs.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
+    fn sums_of_pairs<I: Packed, const N: usize, const BITS: u8, const MINIMUMS: bool>(
+        self,
+        isa: I,
+        lines: Range<usize>,
+        begin: usize,
+    ) -> [[I::Integers; N]; 2] {
+        let zero = isa.splat_integer(0);
+        let mut n = [[zero; N]; 2];
+        for first in lines.clone().step_by(I::run_lines(BITS)) {
+            // The first line by itself, so that nothing is added to zero.
+            let mut pairs = [[zero; N]; 2];
+            self.add_line::<I, N, BITS>(isa, first, &mut pairs);
+            for turn in 0..self.turns {
+                self.add_line::<I, N, BITS>(isa, first + 1 + turn, &mut pairs);
+            }
+            keep_order();
+            for c in 0..N {
+                if first == lines.start {
+                    let begin = self.begin::<I, BITS, MINIMUMS>(isa, begin, c);
+                    (n[0][c], n[1][c]) = (begin, begin);
+                }
+                isa.flush(&mut n[0][c], pairs[0][c]);
+                isa.flush(&mut n[1][c], pairs[1][c]);
+            }
+        }
+        n
+    }
+
+    /// Adds the multiply-accumulates of a line to pairs.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // counts are constants
+    fn add_line<I: Packed, const N: usize, const BITS: u8>(
+        self,
+        isa: I,
+        line: usize,
+        pairs: &mut [[I::Integers; N]; 2],
+    ) {
+        let (codes, x) = self.line(isa, line);
+        let mut untouched = codes[0];
+        for c in 0..N {
+            let x = isa.splat_integer(x[self.column + c] as i32);
+            isa.dot(BITS, &mut untouched, &mut pairs[0][c], codes[0], x);
+            isa.dot(BITS, &mut untouched, &mut pairs[1][c], codes[1], x);
+        }
+    }
+
+    /// What the sums of column `c` begin with, given the row of the words.
+    #[inline(always)]
+    fn begin<I: Packed, const BITS: u8, const MINIMUMS: bool>(
+        self,
+        isa: I,
+        row: usize,
+        c: usize,
+    ) -> I::Integers {
+        begin(isa, BITS, MINIMUMS, self.x[row][self.column + c])
+    }
+
+    /// The codes of line `line` of both vectors, and the words of its columns.
+    #[inline(always)]
+    fn line<I: Packed>(&self, isa: I, line: usize) -> ([I::Integers; 2], &[u32; C]) {
+        debug_assert!(line < LINES, "a turn for each line at most");
+        let [first, second] = self.weights;
+        // SAFETY: `turns` counts the lines of a part, so `line` is below `LINES`, and codes and words have a
+        // row for each. Checks would tell the compiler how many turns there can be, and it would unroll them.
+        let (first, second, x) = unsafe {
+            let codes = (first.codes.get_unchecked(line), second.codes.get_unchecked(line));
+            (codes.0, codes.1, self.x.get_unchecked(line))
+        };
+        ([isa.load_piece(first, 0), isa.load_piece(second, I::PIECES - 1)], x)
     }
 }

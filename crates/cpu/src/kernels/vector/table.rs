@@ -22,7 +22,7 @@ pub(in super::super) unsafe fn token<T: Copy>() -> T {
 /// A kernel as an ordinary function.
 macro_rules! function {
     (|$($operand:ident),*| $kernel:path) => {
-        // SAFETY: `table` was given a token and is the only way to this function.
+        // SAFETY: what makes the table was given a token, and the table is the only way to this function.
         |$($operand),*| $kernel(unsafe { token::<I>() }, $($operand),*)
     };
 }
@@ -51,4 +51,14 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
         },
         set,
     }
+}
+
+/// The table with the products of packed codes compiled for another instruction set; for the same panels.
+pub(in super::super) fn with_products_of<I: Packed>(_: I, table: Table) -> Table {
+    let matmul = MatmulKernels {
+        narrow: function!(|band, x, sums| packed::narrow),
+        tile: function!(|coding, panels, groups, x, sums| packed::tile),
+        ..table.matmul
+    };
+    Table { name: I::NAME, matmul, ..table }
 }
