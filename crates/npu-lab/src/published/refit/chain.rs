@@ -61,11 +61,9 @@ impl ChainCosts {
         }
         let mut costs = [0.0; 4];
         for _ in 0..ROUNDS {
-            for at in 0..costs.len() {
-                if square[at][at] > 0.0 {
-                    let others: f64 = square[at].iter().zip(costs).map(|(factor, cost)| factor * cost).sum();
-                    costs[at] = (costs[at] + (right[at] - others) / square[at][at]).max(0.0);
-                }
+            for (at, row) in square.iter().enumerate().filter(|(at, row)| row[*at] > 0.0) {
+                let all: f64 = row.iter().zip(costs).map(|(factor, cost)| factor * cost).sum();
+                costs[at] = (costs[at] + (right[at] - all) / row[at]).max(0.0);
             }
         }
         ChainCosts(costs)

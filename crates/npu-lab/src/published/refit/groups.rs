@@ -138,7 +138,7 @@ fn chained(path: &'static str) -> FittedFigure {
 }
 
 fn loops() -> impl Iterator<Item = FitGroup> {
-    LOOP_FITS.iter().map(|(path, fits)| group(vec![chained(*path)], fits))
+    LOOP_FITS.iter().map(|&(path, fits)| group(vec![chained(path)], fits))
 }
 
 fn gemv() -> FitGroup {

@@ -1,7 +1,7 @@
 //! Fits all figures again without the rows of a family of kernels, and tests them on these rows.
 //!
 //! Figures that have rows left are fitted to them. The others follow from figures that do: cycles of loops
-//! from the steps that their public sources state ([`chain`]), bandwidth from a measurement. So
+//! from the steps that their public sources state, bandwidth from a measurement. So
 //! the errors say what a prediction of kernels is worth that nobody has measured.
 
 mod chain;

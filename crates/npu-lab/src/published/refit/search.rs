@@ -132,12 +132,12 @@ fn newton_step(slopes: &[Vec<f64>], errors: &[f64]) -> Vec<f64> {
     let mut change = vec![0.0; slopes.len()];
     // Groups have one or two figures, so that this settles fast.
     for _ in 0..1000 {
-        for at in 0..slopes.len() {
-            let own = product(&slopes[at], &slopes[at]);
+        for (at, own_slope) in slopes.iter().enumerate() {
+            let own = product(own_slope, own_slope);
             if own > 0.0 {
                 let others = slopes.iter().zip(&change).enumerate().filter(|(other, _)| *other != at);
-                let sum: f64 = others.map(|(_, (slope, change))| product(&slopes[at], slope) * change).sum();
-                change[at] = -(product(&slopes[at], errors) + sum) / own;
+                let sum: f64 = others.map(|(_, (slope, change))| product(own_slope, slope) * change).sum();
+                change[at] = -(product(own_slope, errors) + sum) / own;
             }
         }
     }
