@@ -334,6 +334,9 @@ fn published_measurements_are_built_in() {
     assert_eq!(from_folder, json);
     let empty = Folder::new();
     report(&["--validate", empty.name()]).fails(2, "no table has a measurement");
+    let known = "known are gemm, gemv, attention, norms, rope, silu, add, all and nothing";
+    report(&["--validate", "--leave-out", "softmax"]).fails(2, known);
+    report(&["stories260k", "--leave-out", "add"]).fails(2, "--validate");
     // With -v, a table is a line, and without it nothing but the result is printed into a pipe.
     let stderr = |more: &[&str]| report(&["--validate", "--only", "GELU"]).with(more).done().stderr;
     assert_eq!(stderr(&[]), "");

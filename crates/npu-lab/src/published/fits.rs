@@ -111,11 +111,20 @@ const FITS: &[FittedRows] = &[
     },
 ];
 
+impl FittedRows {
+    fn has(&self, table: &str, label: &str) -> bool {
+        self.table == table && self.labels.iter().any(|begin| label.starts_with(begin))
+    }
+}
+
+/// Whether these figures were fitted to a row of the built-in tables.
+pub(super) fn is_fitted(table: &str, label: &str, figures: &str) -> bool {
+    FITS.iter().any(|fit| fit.figures == figures && fit.has(table, label))
+}
+
 /// The figures that were fitted to a row of the built-in tables.
 pub(super) fn figures_fitted_to(table: &str, label: &str) -> Option<&'static str> {
-    let fitted =
-        |fit: &&FittedRows| fit.table == table && fit.labels.iter().any(|begin| label.starts_with(begin));
-    FITS.iter().find(fitted).map(|fit| fit.figures)
+    FITS.iter().find(|fit| fit.has(table, label)).map(|fit| fit.figures)
 }
 
 #[cfg(test)]

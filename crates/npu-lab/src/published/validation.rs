@@ -13,6 +13,7 @@ use super::contradictions::contradictions;
 use super::energy::{EnergyRow, PublishedPower};
 use super::fits::figures_fitted_to;
 use super::measurement::{MeasuredSubject, Measurement, ModelSteps, RowRole, StepKind};
+use super::spread::ErrorSpread;
 use super::steps::{StepCost, StepTimer};
 use super::tables::{self, TableContent};
 
@@ -202,7 +203,7 @@ impl Arrays<'_> {
 
 /// Microseconds of a program's second run, which finds the array as the first
 /// run left it.
-fn simulated_micros(simulator: &mut Simulator, schedule: &Schedule, elf: bool) -> Result<f64> {
+pub(super) fn simulated_micros(simulator: &mut Simulator, schedule: &Schedule, elf: bool) -> Result<f64> {
     let mut run = |forget: bool| {
         if forget {
             simulator.forget();
@@ -231,15 +232,9 @@ impl Validation {
     /// The median and the 90th percentile of the absolute errors of the
     /// predictions that `keep` accepts, and the number of these predictions.
     pub fn spread(&self, keep: impl Fn(&Prediction) -> bool) -> (f64, f64, usize) {
-        let mut errors: Vec<f64> = self
-            .predictions
-            .iter()
-            .filter(|prediction| keep(prediction))
-            .map(|prediction| prediction.error().abs())
-            .collect();
-        errors.sort_by(f64::total_cmp);
-        let at = |part: f64| errors.get(((errors.len() as f64 * part).ceil() as usize).max(1) - 1).copied();
-        (at(0.5).unwrap_or(0.0), at(0.9).unwrap_or(0.0), errors.len())
+        let kept = self.predictions.iter().filter(|prediction| keep(prediction));
+        let ErrorSpread { median, high, count } = ErrorSpread::of(kept.map(Prediction::error));
+        (median, high, count)
     }
 
     /// The array time of each whole pass whose programs are all among the

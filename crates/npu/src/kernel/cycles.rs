@@ -70,6 +70,7 @@ struct EntryTimes {
 /// One loop: the parameters it iterates over, and the cycles of an iteration.
 #[derive(Clone, Debug)]
 struct LoopTimes {
+    name: String,
     /// The index of each parameter, and the step.
     over: Vec<(usize, u32)>,
     cycles: f64,
@@ -181,6 +182,25 @@ impl KernelTimes {
         cycles.ceil() as u64
     }
 
+    /// Replaces the cycles of a loop or of the fixed part of calls: `add.vector` or `add.call`.
+    ///
+    /// # Errors
+    /// When there is no such figure, or when the cycles are negative.
+    pub fn set(&mut self, path: &str, cycles: f64) -> Result<()> {
+        let Some((name, part)) = path.split_once('.') else {
+            return Err(Error::new(format!("{path:?} does not name an entry and its figure")));
+        };
+        let at = ENTRIES.iter().position(|entry| entry.name == name);
+        let times = at.and_then(|at| self.times[at].as_mut());
+        let cell = times.and_then(|times| match part {
+            "call" => Some(&mut times.call),
+            part => times.loops.iter_mut().find(|inner| inner.name == part).map(|inner| &mut inner.cycles),
+        });
+        let cell = cell.ok_or_else(|| Error::new(format!("no figure is called {path:?}")))?;
+        *cell = checked_cycles(path, cycles)?;
+        Ok(())
+    }
+
     /// The bytes of an entry in the program of a core.
     ///
     /// # Panics
@@ -227,13 +247,14 @@ fn take_entry_figures(name: &str, value: &mut Value, figures: &mut Vec<Figure>) 
     Ok(())
 }
 
+/// Refuses cycles, or bytes, that no call has.
+fn checked_cycles(what: &str, cycles: f64) -> Result<f64> {
+    let known = (0.0..=1e9).contains(&cycles);
+    known.then_some(cycles).ok_or_else(|| Error::new(format!("{what} is {cycles}: it must lie in 0..=1e9")))
+}
+
 fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
-    let time = |what: &str, cycles: f64| {
-        let known = (0.0..=1e9).contains(&cycles);
-        known
-            .then_some(cycles)
-            .ok_or_else(|| Error::new(format!("{what} is {cycles}: it must lie in 0..=1e9")))
-    };
+    let time = checked_cycles;
     let operand = |name: &String| {
         let at = entry.operands.iter().position(|operand| operand.name == name);
         at.ok_or_else(|| Error::new(format!("the kernel has no operand {name:?}")))
@@ -255,6 +276,7 @@ fn times(entry: &KernelEntry, text: &EntryText) -> Result<EntryTimes> {
             None => None,
         };
         loops.push(LoopTimes {
+            name: name.clone(),
             over: over.collect::<Result<_>>()?,
             cycles: time(name, inner.cycles)?,
             pairs,
@@ -326,6 +348,21 @@ mod tests {
         assert_eq!(cycles(extent(0, 64), extent(64, 64)), 10 + 4 * 2 * (3 + 2));
         assert_eq!(cycles(extent(0, 64), extent(bank - 32, 64)), 10 + 4 * 2 * (3 + 1), "half of it");
         assert_eq!(cycles(extent(0, 64), OperandExtent { tile: 1, ..extent(64, 64) }), 10 + 4 * 2 * 3);
+    }
+
+    #[test]
+    fn a_figure_is_replaced_by_its_path() {
+        let target = Target::named("xdna2-strix").unwrap();
+        let mut table = KernelTimes::of(&target).unwrap();
+        let cycles = |table: &KernelTimes| table.cycles(entry("add"), &[32], &[extent(0, 0); 3]);
+        table.set("add.vector", 5.0).unwrap();
+        table.set("add.call", 7.0).unwrap();
+        assert_eq!(cycles(&table), 7 + 2 * 5);
+        for (path, part) in [("add", "does not name"), ("add.row", "no figure"), ("gemx.call", "no figure")] {
+            let error = table.set(path, 1.0).unwrap_err().to_string();
+            assert!(error.contains(part), "{path}: {error}");
+        }
+        assert!(table.set("add.call", -1.0).is_err());
     }
 
     #[test]

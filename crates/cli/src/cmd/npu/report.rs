@@ -13,7 +13,8 @@ use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{
-    EnergyRow, Prediction, RowRole, Validation, ValidationProgress, built_in_tables, validate,
+    EnergyRow, KernelFamily, LeftOut, LeftOutRow, LeftOutTable, Prediction, RefitFigure, RefitSource,
+    RowRole, Validation, ValidationProgress, built_in_tables, leave_out, validate,
 };
 use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
@@ -42,6 +43,10 @@ pub struct Args {
     /// Only rows whose table or label contains PART.
     #[arg(long, value_name = "PART", default_value = "", requires = "validate")]
     only: String,
+    /// Fit all figures without the rows of a family of kernels, and test them on these rows: gemm, gemv, attention,
+    /// norms, rope, silu or add; all of them in turn with `all`; with `nothing`, fit to all rows.
+    #[arg(long, value_name = "FAMILY", requires = "validate", conflicts_with = "only", value_parser = left_out_families)]
+    leave_out: Option<LeftOutFamilies>,
     /// Print JSON.
     #[arg(long, conflicts_with = "figures")]
     json: bool,
@@ -91,6 +96,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(simulator.target())?;
         print(simulator.table())?;
     }
+    if let (Some(tables), Some(LeftOutFamilies(families))) = (&args.subject.validate, &args.leave_out) {
+        return report_left_out(tables, families, args);
+    }
     if let Some(tables) = &args.subject.validate {
         let show = args.show.show();
         let (bar, mut begun) = (show.bar("simulating", 0, Unit::Things("measurements")), 0);
@@ -119,6 +127,90 @@ pub fn run(args: &Args) -> Result<Outcome> {
         report_model(model, args)?;
     }
     Ok(Outcome::Done)
+}
+
+/// The families that are left out, one after another; none to fit to all rows.
+#[derive(Clone, Debug)]
+struct LeftOutFamilies(Vec<Option<KernelFamily>>);
+
+fn left_out_families(name: &str) -> std::result::Result<LeftOutFamilies, String> {
+    let families = KernelFamily::ALL;
+    match name {
+        "all" => Ok(LeftOutFamilies(families.map(Some).to_vec())),
+        "nothing" => Ok(LeftOutFamilies(vec![None])),
+        name => match families.into_iter().find(|family| family.name() == name) {
+            Some(family) => Ok(LeftOutFamilies(vec![Some(family)])),
+            None => {
+                let known = families.map(KernelFamily::name).join(", ");
+                Err(format!("no family of kernels has this name: known are {known}, all and nothing"))
+            }
+        },
+    }
+}
+
+/// Fits figures without families, and prints their errors.
+fn report_left_out(
+    tables: &PublishedTables,
+    families: &[Option<KernelFamily>],
+    args: &Args,
+) -> Result<Outcome> {
+    let show = args.show.show();
+    let (files, mut all) = (tables.read()?, Vec::new());
+    for family in families {
+        let bar = show.bar("fitting", 0, Unit::Things("figures"));
+        let one = leave_out(&files, *family, &mut |done, total| bar.set(done as u64, total as u64))?;
+        bar.finish_and_clear();
+        if one.rows.is_empty() {
+            return Err(Error::call(format!("{tables}: no table has a row of {}", one.name())));
+        }
+        if !args.json {
+            print(&one)?;
+        }
+        all.push(one);
+    }
+    if args.json {
+        print_json(&all.iter().map(described_left_out).collect::<Vec<_>>())?;
+    } else {
+        print(&LeftOutTable(&all))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn described_left_out(one: &LeftOut) -> serde_json::Value {
+    let figure = |figure: &RefitFigure| {
+        json!({
+            "name": figure.name,
+            "repository": figure.committed,
+            "refit": figure.refit,
+            "rows": match figure.source {
+                RefitSource::Rows(rows) => rows,
+                RefitSource::Derived(_) => 0,
+            },
+            "why": match figure.source {
+                RefitSource::Rows(_) => None,
+                RefitSource::Derived(reason) => Some(reason),
+            },
+        })
+    };
+    let row = |row: &LeftOutRow| {
+        json!({
+            "table": row.measured.table,
+            "label": row.measured.label,
+            "measured_us": row.measured.micros,
+            "refit_us": row.refit,
+            "repository_us": row.committed,
+        })
+    };
+    let [refit, committed] = one.spreads();
+    json!({
+        "left_out": one.name(),
+        "figures": one.figures.iter().map(figure).collect::<Vec<_>>(),
+        "rows": one.rows.iter().map(row).collect::<Vec<_>>(),
+        "median_error": refit.median,
+        "error_90th_percentile": refit.high,
+        "repository_median_error": committed.median,
+        "repository_error_90th_percentile": committed.high,
+    })
 }
 
 /// Reports a model's work on the array.

@@ -1,0 +1,254 @@
+//! The figures that are fitted to rows, and what each is without them.
+
+use std::sync::LazyLock;
+
+use girih_npu::Target;
+
+use super::chain::{CHAINS, Chain, ChainCosts};
+use super::figures::{CORE, Derivation, FigurePlace, FigureValues, FittedFigure, KRAKEN, PHOENIX, STRIX};
+
+/// Figures that are fitted together to the same rows.
+pub(super) struct FitGroup {
+    pub figures: Vec<FittedFigure>,
+    /// The rows, by the names of their fits.
+    pub fits: &'static [&'static str],
+    /// Rows that replace them if all are left out: table and beginning of the label.
+    pub spare: &'static [(&'static str, &'static str)],
+}
+
+/// All figures that are fitted to rows of the built-in tables, those of the machine first.
+pub(super) static GROUPS: LazyLock<Vec<FitGroup>> = LazyLock::new(|| {
+    let mut groups = machine();
+    groups.extend(loops());
+    groups.extend([gemv()]);
+    groups.extend(products());
+    groups.push(attention());
+    groups.extend(configuring());
+    groups.extend(other_boards());
+    groups
+});
+
+/// All fitted figures.
+pub(super) fn figures() -> impl Iterator<Item = &'static FittedFigure> {
+    GROUPS.iter().flat_map(|group| &group.figures)
+}
+
+/// The fit of attention, which also decides the cost of configuring a byte.
+const ATTENTION_FIT: &str = "cycles of attend and attend_merge, configuring a byte";
+
+/// The fit of each loop of `CHAINS` that is fitted alone.
+const LOOP_FITS: &[(&str, &[&str])] = &[
+    ("add.vector", &["cycles of add"]),
+    ("rope_halves.head", &["cycles of rope_halves"]),
+    ("silu_mul.vector", &["cycles of silu_mul"]),
+    ("gelu.vector", &["cycles of gelu"]),
+    ("rms_norm.vector", &["cycles of rms_norm"]),
+    ("layer_norm.vector", &["cycles of layer_norm"]),
+];
+
+/// Cycles of loading and storing the accumulators of a block of 16×16: 16 vectors of 64 bytes each way,
+/// two loads and one store a cycle (mm_aie2p.cc).
+const ACCUMULATORS: f64 = 8.0 + 16.0;
+
+/// The first pass through a pipelined loop of products.
+const PIPELINE: Chain = Chain { trips: 1, products: 1, sums: 0, functions: 0 };
+
+/// The end of a row of a GEMV: 64 lanes are halved six times (`aie::reduce_add` in mv.cc).
+const ROW_OF_GEMV: Chain = Chain { trips: 1, products: 0, sums: 6, functions: 0 };
+
+/// The loops of a softmax over 32 scores in attn_npu2.cc: maximum, power of two, sum, and the factor of the
+/// sums so far.
+const SOFTMAX: Chain = Chain { trips: 4, products: 2, sums: 4, functions: 1 };
+
+/// The loops that merge 32 sums: two products by factors and a sum.
+const MERGE: Chain = Chain { trips: 3, products: 2, sums: 1, functions: 0 };
+
+/// Vectors of 16 values in the vectors of attention.
+const VECTORS: f64 = 2.0;
+
+/// Terms of a step of a product, and terms of a block of attention's products: 64 of a head or 64 keys.
+const STEPS: f64 = 64.0 / 8.0;
+
+fn group(figures: Vec<FittedFigure>, fits: &'static [&'static str]) -> FitGroup {
+    FitGroup { figures, fits, spare: &[] }
+}
+
+fn derived(
+    reason: &'static str,
+    values: impl Fn(&FigureValues, &ChainCosts) -> Vec<f64> + Send + Sync + 'static,
+) -> Option<Derivation> {
+    Some(Derivation { values: Box::new(values), reason })
+}
+
+fn of_target(
+    target: &'static str,
+    path: &'static str,
+    set: fn(&mut Target, f64),
+    without: Option<Derivation>,
+) -> FittedFigure {
+    let place = FigurePlace::Target { target, path, set, is_whole: false };
+    FittedFigure { place, followers: &[], without }
+}
+
+/// The bandwidth of a target's DRAM; without rows, that which somebody measured.
+fn dram(target: &'static str) -> FittedFigure {
+    let path = "dram.measured_bytes_per_second";
+    let without = derived(path, move |known, _| vec![known.of(target, path)]);
+    of_target(target, "dram.bytes_per_second", |to, value| to.dram.bytes_per_second = value, without)
+}
+
+fn short_runs(target: &'static str, without: Option<Derivation>) -> FittedFigure {
+    of_target(target, "dram.run_bytes", |to, value| to.dram.run_bytes = value, without)
+}
+
+fn machine() -> Vec<FitGroup> {
+    let dispatch = of_target(STRIX, "control.dispatch_us", |to, value| to.control.dispatch_us = value, None);
+    let locks = FigurePlace::Target {
+        target: STRIX,
+        path: "core_unit.lock_cycles",
+        set: |to, value| to.core_unit.lock_cycles = value as u32,
+        is_whole: true,
+    };
+    let locks = FittedFigure {
+        place: locks,
+        followers: &[],
+        without: derived("as long as a load from memory, a guess", |_, _| vec![7.0]),
+    };
+    vec![
+        FitGroup {
+            spare: &[("mlir_air_kernel_GEMV_bf16.csv", "512×2048 ")],
+            ..group(vec![dispatch], &["dispatch"])
+        },
+        group(vec![dram(STRIX)], &["DRAM bandwidth of xdna2-strix"]),
+        group(
+            vec![short_runs(STRIX, derived("one burst of 64 bytes, a guess", |_, _| vec![64.0]))],
+            &["cost of short runs in DRAM"],
+        ),
+        group(vec![locks], &["call of silu_mul, locks"]),
+    ]
+}
+
+/// A loop of `CHAINS`; without rows, it takes its steps at their costs in other kernels.
+fn chained(path: &'static str) -> FittedFigure {
+    let cycles = move |_: &FigureValues, costs: &ChainCosts| {
+        CHAINS.iter().filter(|(of, _)| *of == path).map(|(_, chain)| costs.cycles(*chain)).collect()
+    };
+    let without = derived("the steps of its loop, at their costs in other kernels", cycles);
+    FittedFigure { place: FigurePlace::Kernel(path), followers: &[], without }
+}
+
+fn loops() -> impl Iterator<Item = FitGroup> {
+    LOOP_FITS.iter().map(|&(path, fits)| group(vec![chained(path)], fits))
+}
+
+fn gemv() -> FitGroup {
+    let row = derived("six halvings, each a sum", |_, costs| vec![costs.cycles(ROW_OF_GEMV)]);
+    let row = FittedFigure { place: FigurePlace::Kernel("gemv_bf16.row"), followers: &[], without: row };
+    group(vec![chained("gemv_bf16.step"), row], &["row and step of gemv_bf16"])
+}
+
+/// The block of an entry of products; without rows, a call takes as long as one of `like`.
+fn like(
+    block: &'static str,
+    step: &'static [&'static str],
+    [entry, like]: [&'static str; 2],
+    reason: &'static str,
+) -> FittedFigure {
+    let without = derived(reason, move |known, _| known.as_fast_as(like, entry));
+    FittedFigure { place: FigurePlace::Kernel(block), followers: step, without }
+}
+
+fn products() -> Vec<FitGroup> {
+    let reason = "16 loads, two a cycle, 16 stores, and once through the pipeline";
+    let without = derived(reason, |_, costs| vec![ACCUMULATORS + costs.cycles(PIPELINE)]);
+    let external = FittedFigure { place: FigurePlace::Kernel("gemm_bf16.block"), followers: &[], without };
+    let direct = like(
+        "gemm_bf16_direct.block",
+        &["gemm_bf16_direct.step"],
+        ["gemm_bf16_direct", "gemm_bf16"],
+        "as fast as gemm_bf16",
+    );
+    let low = like(
+        "gemm_bf16_low.block",
+        &["gemm_bf16_low.step"],
+        ["gemm_bf16_low", "gemm_bf16_direct"],
+        "as fast as gemm_bf16_direct",
+    );
+    vec![
+        group(vec![external], &["block of gemm_bf16"]),
+        group(vec![direct], &["block of gemm_bf16_direct"]),
+        group(vec![low], &["block of gemm_bf16_low"]),
+    ]
+}
+
+/// Softmax, scores, values and merges of attention, which keep the ratios that a profile gives them.
+fn attention() -> FitGroup {
+    let reason = "products as in gemm_bf16, the rest by the steps of its loops";
+    let without = derived(reason, |known, costs| {
+        let product = known.of(CORE, "gemm_bf16.step") + known.of(CORE, "gemm_bf16.block") / STEPS;
+        vec![costs.cycles(SOFTMAX) / VECTORS, product, product, costs.cycles(MERGE) / VECTORS]
+    });
+    let softmax = FittedFigure {
+        place: FigurePlace::Kernel("attend.softmax"),
+        followers: &["attend.scores", "attend.values", "attend_merge.vector"],
+        without,
+    };
+    group(vec![softmax], &[ATTENTION_FIT])
+}
+
+fn configuring() -> Vec<FitGroup> {
+    let byte =
+        of_target(STRIX, "control.configure_byte_ns", |to, value| to.control.configure_byte_ns = value, None);
+    let registers = derived("8 descriptors and 16 registers, a guess", |known, _| {
+        let [descriptor, register] =
+            ["control.block_write_ns", "control.write_ns"].map(|path| known.of(STRIX, path));
+        vec![(8.0 * descriptor + 16.0 * register) * 1e-3]
+    });
+    let tile = of_target(
+        STRIX,
+        "control.configure_tile_us",
+        |to, value| to.control.configure_tile_us = value,
+        registers,
+    );
+    vec![
+        group(vec![byte], &["configuring a byte", ATTENTION_FIT]),
+        group(vec![tile], &["configuring a tile"]),
+    ]
+}
+
+fn other_boards() -> Vec<FitGroup> {
+    let as_strix = derived("as xdna2-strix", |known, _| vec![known.of(STRIX, "dram.run_bytes")]);
+    vec![
+        group(vec![dram(KRAKEN)], &["DRAM bandwidth of xdna2-kraken"]),
+        group(
+            vec![dram(PHOENIX), short_runs(PHOENIX, as_strix)],
+            &["DRAM bandwidth and cost of short runs of xdna1-phoenix"],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_exists_and_derives_from_figures_that_exist() {
+        let mut values = FigureValues::committed().unwrap();
+        let costs = ChainCosts::default();
+        for figure in figures() {
+            let (file, path) = figure.id();
+            let before = values.of_figure(figure);
+            assert!(before > 0.0, "{file} {path}");
+            if let Some(without) = &figure.without {
+                assert_eq!(
+                    (without.values)(&values, &costs).len(),
+                    1 + figure.followers.len(),
+                    "{file} {path}"
+                );
+            }
+            values.set(figure, before * 2.0);
+            assert_eq!(values.of_figure(figure), before * 2.0, "{file} {path}");
+        }
+        assert!(values.simulator(STRIX, figures()).is_ok() && values.simulator("toy", figures()).is_err());
+    }
+}
