@@ -10,11 +10,12 @@ use girih_graph::{BLOCK_POSITIONS, Span};
 
 use crate::fleet_simulation::workload::{BlockKey, Turn};
 
-/// The defaults of `girih serve`: sequences, and rows of a step.
+/// Sequences of a replica, and rows of a step: `girih serve --sequences 8 --chunk 128`.
 const SEQUENCES: u32 = 8;
 const ROWS: u32 = 128;
 
-/// Blocks of a replica's KV cache: 32,768 positions, 1 GiB in f16 for the shape of Llama-3.2-1B.
+/// Blocks of a replica's KV cache: eight times the default context of 4,096 positions, 1 GiB in f16 for the shape of
+/// Llama-3.2-1B.
 pub const BLOCKS: u32 = 512;
 
 /// Rows of a step and its time. Of the shape of Llama-3.2-1B in Q4_0 on two cores, docs/performance.md
@@ -134,7 +135,7 @@ impl Replica {
     fn step(&mut self, happened: &mut Vec<Happened>) {
         while let Some(id) = self.scheduler.admit() {
             let one = self.running.get_mut(&id).expect("a waiting request is known");
-            let (sequence, shared) = self.cache.begin(&one.turn.keys(0..one.turn.prompt));
+            let (sequence, shared) = self.cache.begin(&one.turn.prompt_keys());
             (one.sequence, one.run) = (Some(sequence), shared);
             self.scheduler.begin(id, shared, one.known);
             self.blocks.grow(sequence, self.cache.tokens(sequence), happened);

@@ -9,7 +9,7 @@ use crate::fleet_simulation::replica::Happened;
 use crate::fleet_simulation::workload::{BlockKey, Turn};
 
 /// The rows that a reply of unknown length is counted as.
-const REPLY_ROWS: u32 = 48;
+const REPLY_ROWS: u32 = 32;
 
 /// How a replica is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use girih_tensor::Random;
 use girih_tensor::random::mix;
 
 /// The number of tokens of a system prompt, of a user's message and of a reply, uniform in these ranges.
-const SYSTEM: Range<usize> = 256..1025;
+const SYSTEM: Range<usize> = 128..513;
 const MESSAGE: Range<usize> = 16..225;
-const REPLY: Range<usize> = 16..81;
+const REPLY: Range<usize> = 16..49;
 
 /// One in this many turns is a conversation's last one, so this is the mean number of turns.
 const TURNS: usize = 3;
@@ -58,6 +58,13 @@ impl BlockKey {
 }
 
 impl Turn {
+    /// The keys of the prompt.
+    pub fn prompt_keys(&self) -> Vec<u32> {
+        let mut keys = vec![self.system_key; self.system as usize];
+        keys.resize(self.prompt as usize, self.own_key);
+        keys
+    }
+
     /// The keys of these positions of the prompt and its reply.
     pub fn keys(&self, positions: Range<u32>) -> Vec<u32> {
         positions.map(|position| self.key(position)).collect()
