@@ -3,6 +3,7 @@
 
     prefix_router.py serve --port 8000 http://127.0.0.1:8081,tcp://127.0.0.1:5557,tcp://127.0.0.1:5558 ...
     prefix_router.py check target/release/girih [--requests 500]
+    prefix_router.py throughput target/release/girih MODEL [--rounds 4]
 
 `serve` stands in front of servers that were started with --kv-events and --kv-events-replay: each argument has the server,
 its events and its replay socket. It passes on POST /v1/completions and /v1/chat/completions. A request whose server fails before
@@ -13,13 +14,18 @@ Servers must have no keys, adapters or images: blocks are compared by their toke
 (round robin) and once by prefix; then once more by prefix while one server is killed in the middle. It fails if a reply is
 lost, doubled or differs from the reply of a server alone, or if routing by prefix finds fewer cached tokens.
 
+`throughput` starts two servers of MODEL with a thread each, and sends them prompts that share nothing, in turns directly and through
+a router that is a process of its own and routes by prefix. It prints the ratio of the tokens per second, and the router's share of two cores.
+
 Needs pyzmq and msgspec. Linux only.
 """
 
 import argparse
 import http.client
 import json
+import os
 import random
+import statistics
 import subprocess
 import sys
 import threading
@@ -304,17 +310,22 @@ def prompt(number: int) -> list[int]:
     return [1] + [shared.randrange(300, 500) for _ in range(191)] + [own.randrange(300, 500) for _ in range(20)]
 
 
-def start(girih: str) -> tuple[subprocess.Popen[str], Replica]:
+def start(girih: str, model: str = "stories260k") -> tuple[subprocess.Popen[str], list[str]]:
+    """A server that is ready, and its addresses: those of HTTP, of events, and of their replay."""
     ports = [free_port() for _ in range(3)]
     events = [f"tcp://127.0.0.1:{port}" for port in ports[1:]]
-    command = [girih, "serve", "stories260k", "--port", str(ports[0]), "--threads", "1", "--context", "512"]
+    command = [girih, "serve", model, "--port", str(ports[0]), "--threads", "1", "--context", "512"]
     command += ["--sequences", "4", "--kv-events", events[0], "--kv-events-replay", events[1]]
+    return listening(command), [f"http://127.0.0.1:{ports[0]}", *events]
+
+
+def listening(command: list[str]) -> subprocess.Popen[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while "listening" not in (line := process.stdout.readline()):
         if not line:
-            raise SystemExit("the server did not start")
-    return process, Replica(f"http://127.0.0.1:{ports[0]}", *events)
+            raise SystemExit(f"{command[0]} did not start")
+    return process
 
 
 def free_port() -> int:
@@ -325,9 +336,9 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def ask(port: int, number: int) -> tuple[int, str, int] | None:
-    """A request's number, its reply's text and its cached tokens; `None` if the reply was cut."""
-    body = json.dumps({"prompt": prompt(number), "max_tokens": 8, "stream": True, "stream_options": {"include_usage": True}})
+def ask(port: int, prompt: list[int], max_tokens: int = 8) -> tuple[str, dict[str, Any]] | None:
+    """A reply's text and its usage; `None` if the reply was cut."""
+    body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
     reply = connection.getresponse()
@@ -342,21 +353,20 @@ def ask(port: int, number: int) -> tuple[int, str, int] | None:
         return None
     chunks = [json.loads(text) for text in data[:-1]]
     text = "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
-    usage = next(chunk["usage"] for chunk in chunks if chunk.get("usage"))
-    return number, text, usage["prompt_tokens_details"]["cached_tokens"]
+    return text, next(chunk["usage"] for chunk in chunks if chunk.get("usage"))
 
 
-def round_of(girih: str, policy: str, requests: int, is_killed: bool) -> tuple[list[tuple[int, str, int] | None], int]:
-    """All replies, and the tokens of the prompts that were cached."""
+def round_of(girih: str, policy: str, requests: int, is_killed: bool) -> tuple[list[str | None], int]:
+    """The texts of all replies, and the tokens of the prompts that were cached."""
     started = [start(girih) for _ in range(2)]
-    router = Router([replica for _, replica in started], policy)
+    router = Router([Replica(*addresses) for _, addresses in started], policy)
     server = served(router, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     done = threading.Semaphore(0)
 
-    def one(number: int) -> tuple[int, str, int] | None:
+    def one(number: int) -> tuple[str, dict[str, Any]] | None:
         try:
-            return ask(server.server_port, number)
+            return ask(server.server_port, prompt(number))
         finally:
             done.release()
 
@@ -368,7 +378,8 @@ def round_of(girih: str, policy: str, requests: int, is_killed: bool) -> tuple[l
                     done.acquire()
                 started[1][0].kill()
         found = [reply.result() for reply in replies]
-        return found, sum(reply[2] for reply in found if reply)
+        cached = sum(reply[1]["prompt_tokens_details"]["cached_tokens"] for reply in found if reply)
+        return [reply and reply[0] for reply in found], cached
     finally:
         server.shutdown()
         for process, _ in started:
@@ -382,8 +393,7 @@ def check(girih: str, requests: int) -> None:
     expected: list[str] = []
     for name, policy, is_killed in [("round robin", "turns", False), ("prefix", "prefix", False), ("prefix, one killed", "prefix", True)]:
         begun = time.monotonic()
-        replies, cached[name] = round_of(girih, policy, requests, is_killed)
-        texts = [reply[1] if reply else None for reply in replies]
+        texts, cached[name] = round_of(girih, policy, requests, is_killed)
         cut = texts.count(None)
         expected = expected or [text or "" for text in texts]
         wrong = sum(text is not None and text != right for text, right in zip(texts, expected, strict=True))
@@ -398,6 +408,67 @@ def check(girih: str, requests: int) -> None:
         raise SystemExit("routing by prefix found no more cached tokens")
 
 
+STREAMS = 8
+"""Requests that run at once: as many as two servers have sequences."""
+
+
+def throughput(girih: str, model: str, rounds: int) -> None:
+    started = [start(girih, model) for _ in range(2)]
+    port = free_port()
+    router = [sys.executable, __file__, "serve", "--port", str(port), *(",".join(addresses) for _, addresses in started)]
+    processes = [server for server, _ in started] + [listening(router)]
+    ways = {"direct": [urlparse(addresses[0]).port or 0 for _, addresses in started], "router": [port]}
+    try:
+        speed: dict[str, list[float]] = {name: [] for name in ways}
+        shares = []
+        for number in range(-1, rounds):
+            # The first round warms up.
+            for name in sorted(ways, reverse=number % 2 == 1):
+                before = cpu_seconds(processes[2].pid)
+                found, seconds = tokens_per_second(ways[name], seed=number)
+                share = (cpu_seconds(processes[2].pid) - before) / seconds / 2
+                print(f"round {number}, {name}: {found:.1f} tokens/s; the router took {100 * share:.2f} % of two cores", flush=True)
+                if number >= 0:
+                    speed[name].append(found)
+                    shares += [share] if name == "router" else []
+        ratios = [through / direct for through, direct in zip(speed["router"], speed["direct"], strict=True)]
+        print(
+            f"medians: {statistics.median(speed['direct']):.1f} tokens/s directly, {statistics.median(speed['router']):.1f} through the router; "
+            f"ratios {' '.join(f'{ratio:.3f}' for ratio in ratios)}, median {statistics.median(ratios):.3f}; "
+            f"the router took {100 * statistics.median(shares):.2f} % of two cores"
+        )
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def tokens_per_second(ports: list[int], seed: int) -> tuple[float, float]:
+    """The tokens per second of the replies to three requests of each stream, and the seconds that they took."""
+
+    def stream(number: int) -> int:
+        source, tokens = random.Random(f"{ports} {seed} {number}"), 0
+        for _ in range(3):
+            reply = ask(ports[number % len(ports)], [source.randrange(300, 500) for _ in range(128)], max_tokens=64)
+            if reply is None:
+                raise SystemExit("a reply was cut")
+            tokens += reply[1]["completion_tokens"]
+        return tokens
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(STREAMS) as clients:
+        tokens = sum(clients.map(stream, range(STREAMS)))
+    seconds = time.monotonic() - begun
+    return tokens / seconds, seconds
+
+
+def cpu_seconds(process: int) -> float:
+    """The processor time of a process and its threads."""
+    with open(f"/proc/{process}/stat") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -408,9 +479,15 @@ def main() -> None:
     checking = commands.add_parser("check")
     checking.add_argument("girih")
     checking.add_argument("--requests", type=int, default=500)
+    measuring = commands.add_parser("throughput")
+    measuring.add_argument("girih")
+    measuring.add_argument("model")
+    measuring.add_argument("--rounds", type=int, default=4)
     args = parser.parse_args()
     if args.command == "check":
         return check(args.girih, args.requests)
+    if args.command == "throughput":
+        return throughput(args.girih, args.model, args.rounds)
     router = Router([Replica(*replica.split(",")) for replica in args.replicas], args.policy)
     server = served(router, args.port)
     print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)

@@ -9,6 +9,7 @@ mod drafts;
 mod encoders;
 mod failures;
 mod filters;
+mod fleet_simulation;
 mod generation;
 mod given;
 mod mtp;
