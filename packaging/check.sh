@@ -59,7 +59,7 @@ for flavor in gnu musl; do
     cp "$work/$flavor.story" "$work/first.story"
     if [ $flavor = gnu ]; then
         newest="$(newest_glibc "$work/prefix/bin/girih")"
-        [ "$(printf '%s\n' "$newest" GLIBC_2.28 | sort -V | tail -n 1)" = GLIBC_2.28 ] || fail "the program needs $newest"
+        [ "$(printf '%s\n' "$newest" GLIBC_2.17 | sort -V | tail -n 1)" = GLIBC_2.17 ] || fail "the program needs $newest"
         ok "gnu: no symbol is newer than $newest; libraries: $(readelf -dW "$work/prefix/bin/girih" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')"
     fi
     ok "$flavor, --backend gpu: $(without_gpu "$work/prefix/bin/girih")"
@@ -171,6 +171,41 @@ END
         skipped "$(basename "$file"): $size MB, its layers agree with their digests; not run"
     fi
     rm -rf "$work/image"
+done
+
+# Wheels: what they need of the system by auditwheel, what they need of Python by abi3audit, and the one for this machine in an
+# environment of its own for each Python that PYTHONS names. Without numpy: it is needed for arrays only.
+for file in "$dist"/*.whl; do
+    [ -e "$file" ] || continue
+    wheel="$(basename "$file")" size="$(stat -c %s "$file")"
+    [ "$size" -le 25000000 ] || fail "$wheel has $size bytes, and 25,000,000 are allowed"
+    [[ $wheel = *-cp311-abi3-manylinux* ]] || fail "$wheel is no wheel of the stable interface for manylinux"
+    said="$((size / 1000000)) MB"
+    if command -v auditwheel >/dev/null; then
+        # It names the oldest platform that the files allow.
+        auditwheel show "$file" | tr '\n' ' ' >"$work/said"
+        grep -q 'following platform tag: "manylinux_2_\(5\|12\|17\)_' "$work/said" || { cat "$work/said"; fail "$wheel is not manylinux2014"; }
+        said="$said, auditwheel $(grep -o 'manylinux_2_[0-9]*_[a-z0-9_]*' "$work/said" | tail -n 1)"
+    else
+        skipped "$wheel: auditwheel is not installed"
+    fi
+    if command -v abi3audit >/dev/null; then
+        abi3audit --strict "$file" >"$work/said" 2>&1 || { cat "$work/said"; fail "$wheel: abi3audit"; }
+        said="$said, abi3audit"
+    else
+        skipped "$wheel: abi3audit is not installed"
+    fi
+    ok "$wheel: $said"
+    [[ $wheel = *"_$machine.whl" ]] || { skipped "$wheel: it is for another machine, and was not loaded"; continue; }
+    for python in ${PYTHONS:-python3}; do
+        rm -rf "$work/venv"
+        "$python" -m venv "$work/venv"
+        "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$file"
+        story "$work/venv/bin/girih" >"$work/wheel.story"
+        cmp "$work/wheel.story" "$work/first.story"
+        said="$("$work/venv/bin/python" packaging/imported.py 2>&1)" || fail "$wheel in $python: $said"
+        ok "$wheel in $said"
+    done
 done
 
 # Programs for the other machine, under qemu-user: the same story, and right values in two architectures.
