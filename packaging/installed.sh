@@ -23,7 +23,8 @@ deb() {
     girih --version >&2
     serve >&2
     dpkg -r girih >&2
-    [ ! -e /usr/bin/girih ] && [ -e /etc/girih/serve.env ]
+    [ ! -e /usr/bin/girih ]
+    [ -e /etc/girih/serve.env ]
     dpkg -P girih >&2
     [ ! -e /etc/girih ]
 }

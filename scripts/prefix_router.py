@@ -7,6 +7,7 @@
 `serve` stands in front of servers that were started with --kv-events and --kv-events-replay: each argument has the server,
 its events and its replay socket. It passes on POST /v1/completions and /v1/chat/completions. A request whose server fails before
 the first byte of its reply goes to another one; a reply that has begun ends where its server failed.
+Servers must have no keys, adapters or images: blocks are compared by their tokens alone.
 
 `check` starts two servers on the built-in model and sends them requests whose prompts share beginnings, once in turns
 (round robin) and once by prefix; then once more by prefix while one server is killed in the middle. It fails if a reply is

@@ -18,14 +18,14 @@ pub fn read(what: &str, text: Option<&str>) -> Result<Value> {
         let length = text.len();
         return Err(Fault::argument(format!("{what} have {length} bytes; the maximum is {MAX_BYTES}")));
     }
-    known(girih::json::parse(what, text))
+    as_argument(girih::json::parse(what, text))
 }
 
-/// What was read of JSON; what is refused there is a wrong argument of the call.
+/// Turns a refused value into the status of a wrong argument; other errors keep their own.
 ///
 /// # Errors
 /// As the reading.
-pub fn known<T>(read: girih::Result<T>) -> Result<T> {
+pub fn as_argument<T>(read: girih::Result<T>) -> Result<T> {
     read.map_err(|error| match error.kind() {
         ErrorKind::Refused => Fault::argument(error.to_string()),
         _ => error.into(),

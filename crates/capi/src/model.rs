@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::environment;
 use crate::handles::Handles;
-use crate::json::{known, read};
+use crate::json::{as_argument, read};
 use crate::reply::ReplyReader;
 use crate::status::{Fault, Result};
 
@@ -38,7 +38,7 @@ impl OpenModel {
     /// When an option is wrong, or the model cannot be opened.
     pub fn open(name: &str, options: Option<&str>) -> Result<OpenModel> {
         let options = read("the options", options)?;
-        let (open, run) = known(girih::json::options(&options, &environment::variable))?;
+        let (open, run) = as_argument(girih::json::options(&options, &environment::variable))?;
         Ok(OpenModel::new(Model::open_with(name, &open)?, run))
     }
 
@@ -100,7 +100,7 @@ impl OpenModel {
     pub fn submit(&self, request: &str) -> Result<ReplyReader> {
         let value = read("the request", Some(request))?;
         let is_chat = value.get("messages").is_some_and(Value::is_array);
-        let request = known(girih::json::request(&value, &self.model))?;
+        let request = as_argument(girih::json::request(&value, &self.model))?;
         let (request, prompt) = request.tokenized(&self.model)?;
         let reply = self.generate(request)?;
         Ok(ReplyReader::new(reply, self.model.name(), prompt, is_chat))
@@ -175,7 +175,7 @@ impl OpenModel {
     /// When the request is wrong, the model is no encoder, or a text is too long. `Err` of `Ok` is the number that is
     /// needed, if `values` has fewer.
     pub fn embed(&self, request: &str, values: &mut [f32]) -> Result<Result<usize, usize>> {
-        let inputs = known(girih::json::inputs(&read("the request", Some(request))?))?;
+        let inputs = as_argument(girih::json::inputs(&read("the request", Some(request))?))?;
         let tokens = |input: Prompt| Ok(girih::Request::new(input).tokenized(&self.model)?.1);
         let texts: Vec<Vec<u32>> = inputs.into_iter().map(tokens).collect::<Result<_>>()?;
         self.with_embedder(|embedder| {

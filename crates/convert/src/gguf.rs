@@ -12,26 +12,11 @@ use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use super::keys::{GgufKeys, keys};
 use super::options::ConvertOptions;
-use super::plan::{Chooser, FileLayout, Planned, at, weights};
+use super::plan::{Chooser, FileLayout, MATRIX_DTYPES, Planned, at, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
 use super::source::first_difference;
 use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
 use super::{parts, stream, vocabulary};
-
-/// The matrix formats of GGUF that girih writes.
-const GGUF_DTYPES: [DType; 11] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q8_0,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::MXFP4,
-];
 
 /// A key of the source that describes the file, not the model.
 const ALIGNMENT_KEY: &str = "general.alignment";
@@ -178,7 +163,7 @@ fn plan(
         .filter_map(|layer| layer.mixer.attention())
         .any(|attend| attend.heads > attend.kv_heads);
     let context = MixContext { layers: facts.layers.len(), shared_heads };
-    let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &MATRIX_DTYPES);
     let mut planned: Vec<Planned> = Vec::new();
     for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
         if weight == "head.weight" && is_tied {

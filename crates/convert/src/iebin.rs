@@ -3,7 +3,7 @@
 //! Tensors keep their names of the hub. A matrix that a recipe makes `q4_0` or `q8_0`, or that a manifest names, is stored as
 //! integers with one scale for each row or for all; all others keep their type. Configuration and tokenizer are copied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use girih_file::{
@@ -53,7 +53,7 @@ pub(super) fn write(
         done += count as u64;
         progress(ConvertProgress { tensor, done, total });
     };
-    let overlaid: Vec<usize> = groups.iter().flat_map(IebinGroup::indexes).collect();
+    let overlaid: BTreeSet<usize> = groups.iter().flat_map(IebinGroup::indexes).collect();
     for index in (0..planned.len()).filter(|index| !overlaid.contains(index)) {
         all.write(index, &mut writer, &mut step)?;
     }
@@ -65,8 +65,9 @@ pub(super) fn write(
         writers.extend([defaults, masks, exceptions]);
         files.push(NewFile { name: IEBIN_OVERLAY.to_owned(), bytes: list.into_bytes() });
     }
+    let others = writers.iter().map(|writer: &ContainerWriter| writer.path().to_owned()).collect();
     writers.push(writer);
-    let mut report = ConvertReport { weights: out.join(iebin::BIN), ..ConvertReport::default() };
+    let mut report = ConvertReport { weights: out.join(iebin::BIN), others, ..ConvertReport::default() };
     for (index, (scales, sparsity)) in all.written {
         if let (Some(bytes), IebinStorage::Int4(file) | IebinStorage::Int8(file)) =
             (scales, &planned[index].storage)
@@ -76,7 +77,6 @@ pub(super) fn write(
         report.tensors.push(planned[index].tensor.written(sparsity));
     }
     model.weights.check_unchanged()?;
-    report.others = writers.iter().rev().skip(1).map(|writer| writer.path().to_owned()).collect();
     report.others.extend(files.iter().skip(1).map(|file| out.join(&file.name)));
     new_folder::finish_with(model, out, writers, &files)?;
     Ok(report)

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_file::{IebinGroup, IebinStorage, OverlayWriters};
+use girih_file::{IebinGroup, IebinStorage, OverlayWriters, quote};
 use girih_tensor::{Error, ErrorKind, Result};
 
 use super::bands::TensorSink;
@@ -37,8 +37,12 @@ pub(super) fn near_equal(
             for (index, differing) in &exact {
                 let (name, bytes) = (&planned[default].tensor.name, planned[*index].new_tensor().bytes()?);
                 let percent = 100.0 * *differing as f64 / bytes as f64;
-                planned[*index].tensor.note =
-                    Some(format!("differs from {name} in {percent:.1} % of its bytes"));
+                let note = format!("differs from {} in {percent:.1} % of its bytes", quote(name));
+                let earlier = planned[*index].tensor.note.take();
+                planned[*index].tensor.note = Some(match earlier {
+                    Some(earlier) => format!("{earlier}; {note}"),
+                    None => note,
+                });
             }
             if !exact.is_empty() {
                 groups.push(IebinGroup { default, targets: exact });

@@ -42,13 +42,14 @@ pub struct WrittenIebs {
 }
 
 /// A matrix of f32.
-enum MatrixSource {
-    Numbers(ByteSource, Shape),
+enum MatrixSource<'a> {
+    Numbers(ByteSource, Shape, &'a Path),
     Blocks(Container, TensorInfo),
 }
 
-impl MatrixSource {
-    fn open(path: &Path, rows: Option<usize>) -> Result<MatrixSource> {
+impl MatrixSource<'_> {
+    fn open(path: &Path, rows: Option<usize>) -> Result<MatrixSource<'_>> {
+        let named = |error: Error| error.of(path.display());
         let is_iebs = path.extension().is_some_and(|extension| extension == "iebs");
         match (is_iebs, rows) {
             (true, None) => {
@@ -56,19 +57,19 @@ impl MatrixSource {
                 let info = container.tensors().values().next().expect("such a file is a matrix").clone();
                 Ok(MatrixSource::Blocks(container, info))
             }
-            (true, Some(_)) => Err(Error::new("states its rows itself; omit --rows")),
-            (false, None) => Err(Error::new("is read as f32, row by row; state its rows with --rows")),
+            (true, Some(_)) => Err(named(Error::new("states its rows itself; omit --rows"))),
+            (false, None) => Err(named(Error::new("is read as f32, row by row; state its rows with --rows"))),
             (false, Some(rows)) => {
-                let source = ByteSource::open(path)?;
-                let shape = shape_of_numbers(source.length(), rows)?;
-                Ok(MatrixSource::Numbers(source, shape))
+                let source = ByteSource::open(path).map_err(named)?;
+                let shape = shape_of_numbers(source.length(), rows).map_err(named)?;
+                Ok(MatrixSource::Numbers(source, shape, path))
             }
         }
     }
 
     fn shape(&self) -> Shape {
         match self {
-            MatrixSource::Numbers(_, shape) => *shape,
+            MatrixSource::Numbers(_, shape, _) => *shape,
             MatrixSource::Blocks(_, info) => info.shape,
         }
     }
@@ -80,12 +81,24 @@ impl MatrixSource {
         for start in (0..all).step_by(band.len()) {
             let band = &mut band[..layout.band_bytes().min(all - start)];
             match self {
-                MatrixSource::Numbers(source, _) => source.read_at(start as u64, band)?,
+                MatrixSource::Numbers(source, _, path) => {
+                    source.read_at(start as u64, band).map_err(|error| error.of(path.display()))?;
+                }
                 MatrixSource::Blocks(container, info) => container.read(info, start as u64, band)?,
             }
             each(band)?;
         }
         Ok(())
+    }
+
+    /// Checks that the file did not change since it was opened.
+    fn check_unchanged(&self) -> Result<()> {
+        match self {
+            MatrixSource::Numbers(source, _, path) => {
+                source.check_unchanged().map_err(|error| error.of(path.display()))
+            }
+            MatrixSource::Blocks(container, _) => container.check_unchanged(),
+        }
     }
 }
 
@@ -101,21 +114,21 @@ fn shape_of_numbers(bytes: u64, rows: usize) -> Result<Shape> {
 /// Writes the blocks of a matrix that have other numbers than zeros; a block that holds only the bytes of 0 is left out.
 ///
 /// # Errors
-/// When `out` exists, a file cannot be read or written, or a number is not finite.
+/// When `out` exists, a file cannot be read or written, the input changes meanwhile, or a number is not finite.
 pub fn write_iebs(input: &Path, out: &Path, options: &IebsOptions) -> Result<WrittenIebs> {
     check_is_free(out)?;
     let named = |error: Error| error.of(input.display());
-    let source = MatrixSource::open(input, options.rows).map_err(named)?;
+    let source = MatrixSource::open(input, options.rows)?;
     let layout = SparseLayout::new(source.shape(), DType::F32, options.block).map_err(named)?;
     let mut present = Vec::new();
     let mut find = |band: &[u8]| -> Result<()> {
         let mut values = vec![0.0; band.len() / size_of::<f32>()];
         DType::F32.unpack(band, &mut values);
-        check_finite(&values)?;
+        check_finite(&values).map_err(named)?;
         present.push(layout.present(band));
         Ok(())
     };
-    source.each_band(&layout, &mut find).map_err(named)?;
+    source.each_band(&layout, &mut find)?;
     let mut writer = ContainerWriter::iebs(out, &layout, &present)?;
     let mut rows = present.iter();
     let mut append = |band: &[u8]| {
@@ -123,6 +136,7 @@ pub fn write_iebs(input: &Path, out: &Path, options: &IebsOptions) -> Result<Wri
         writer.append(IEBS_VALUES, &layout.blocks(band, columns))
     };
     source.each_band(&layout, &mut append)?;
+    source.check_unchanged()?;
     writer.finish()?;
     let (blocks, [height, width]) = (present.iter().map(Vec::len).sum(), options.block);
     let shape = source.shape();

@@ -2,8 +2,8 @@
 //!
 //! A GGUF file follows llama.cpp's names, order of rows and mixes of types, so
 //! that llama.cpp can read it. A Q4NX folder is the model's folder with packed
-//! matrices, a folder of safetensors that with pruned ones. Tensors are read, packed and written in bands of rows, so that a
-//! model is never in memory as a whole. The same model gives the same bytes.
+//! matrices. A folder of safetensors is the model's folder with pruned matrices by blocks. Tensors are read, packed and
+//! written in bands of rows, so that a model is never in memory as a whole. The same model gives the same bytes.
 //!
 //! A GGUF file of any origin is compared with the folder that it was made from by
 //! [`compare_with_source`].
@@ -82,9 +82,5 @@ pub fn convert(
             safetensors::write(model, out, (SafetensorsFolder::Sparse, options), progress)
         }
         ConvertTarget::Iebin => iebin::write(model, out, options, progress),
-        ConvertTarget::Iebs => Err(Error::with_kind(
-            ErrorKind::Refused,
-            "a file of type iebs holds one matrix, not a model; convert a file of numbers",
-        )),
     }
 }

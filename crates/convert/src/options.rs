@@ -21,14 +21,12 @@ pub enum ConvertTarget {
     Safetensors,
     /// A folder of IEBIN.
     Iebin,
-    /// A file of one matrix by blocks, which [`write_iebs`](crate::write_iebs) writes.
-    Iebs,
 }
 
 impl FromStr for ConvertTarget {
     type Err = Error;
 
-    /// Parses `q4nx`, `safetensors`, `iebin`, `iebs` or the name of a [`FileType`], in any case.
+    /// Parses `q4nx`, `safetensors`, `iebin` or the name of a [`FileType`], in any case.
     fn from_str(text: &str) -> Result<ConvertTarget> {
         if text.eq_ignore_ascii_case("q4nx") {
             return Ok(ConvertTarget::Q4nx);
@@ -39,12 +37,9 @@ impl FromStr for ConvertTarget {
         if text.eq_ignore_ascii_case("iebin") {
             return Ok(ConvertTarget::Iebin);
         }
-        if text.eq_ignore_ascii_case("iebs") {
-            return Ok(ConvertTarget::Iebs);
-        }
         types::parse(text).map(ConvertTarget::Gguf).ok_or_else(|| {
             Error::new(format!(
-                "unknown file type '{text}'; known: {}, q4nx, safetensors, iebin, iebs",
+                "unknown file type '{text}'; known: {}, q4nx, safetensors, iebin",
                 types::names()
             ))
         })

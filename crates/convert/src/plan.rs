@@ -12,6 +12,21 @@ use super::prune::{Pruning, Sparsity};
 use super::recipe::{Recipe, RuleStorage};
 use super::report::WrittenTensor;
 
+/// The matrix formats of GGUF that girih writes. In safetensors, those in blocks are only for matrices that are stored by blocks.
+pub(super) const MATRIX_DTYPES: [DType; 11] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::MXFP4,
+];
+
 /// A weight to write.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {

@@ -17,27 +17,12 @@ use super::band_sink::BandSink;
 use super::bands::write_rows;
 use super::new_folder;
 use super::options::ConvertOptions;
-use super::plan::{Chooser, FileLayout, Planned, check_whole, weights};
+use super::plan::{Chooser, FileLayout, MATRIX_DTYPES, Planned, check_whole, weights};
 use super::report::{ConvertProgress, ConvertReport};
 use super::stream;
 
 /// The matrix formats of a Q4NX folder.
 const Q4NX_DTYPES: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
-
-/// The matrix formats of the other kind of folder; after the first three, those that are stored by blocks only.
-const SPARSE_DTYPES: [DType; 11] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q8_0,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::MXFP4,
-];
 
 /// The folders of safetensors that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +130,7 @@ fn counted(
 fn plan(model: &ModelFiles, folder: SafetensorsFolder, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let supported: &[DType] = match folder {
         SafetensorsFolder::Q4nx => &Q4NX_DTYPES,
-        SafetensorsFolder::Sparse => &SPARSE_DTYPES,
+        SafetensorsFolder::Sparse => &MATRIX_DTYPES,
     };
     let mut chooser = Chooser::new(options.recipe.as_ref(), supported);
     let is_tied = model.facts.head.as_ref().is_some_and(|head| head.tied);

@@ -390,10 +390,15 @@ pub(crate) fn pack_block(
             integers.round(table, rest);
             integers.put(coding, groups, column + 1, columns, words);
         }
-        ActivationKind::Floats => floats(values, column, columns, words),
+        ActivationKind::Floats => {
+            for (words, x) in words.chunks_exact_mut(columns).zip(values) {
+                words[column] = x.to_bits();
+            }
+            zeros_behind(values.len(), column, columns, words);
+        }
         ActivationKind::Rounded(to) => {
             to.round(values, |index, bits| words[index * columns + column] = bits);
-            words.chunks_exact_mut(columns).skip(values.len()).for_each(|words| words[column] = 0);
+            zeros_behind(values.len(), column, columns, words);
         }
         ActivationKind::Bf16Pairs => {
             let mut pairs = [0; FLOAT_DEPTH / 2];
@@ -405,12 +410,9 @@ pub(crate) fn pack_block(
     }
 }
 
-fn floats(values: &[f32], column: usize, columns: usize, words: &mut [u32]) {
-    let mut words = words.chunks_exact_mut(columns);
-    for (words, x) in (&mut words).zip(values) {
-        words[column] = x.to_bits();
-    }
-    words.for_each(|words| words[column] = 0);
+/// Sets a column of a tile to zeros behind its first `values` words.
+fn zeros_behind(values: usize, column: usize, columns: usize, words: &mut [u32]) {
+    words.chunks_exact_mut(columns).skip(values).for_each(|words| words[column] = 0);
 }
 
 /// Packs two bf16 numbers into each word, the first in the lower half; an odd last one is paired

@@ -144,9 +144,7 @@ impl Drop for LentAffinity<'_> {
 /// # Errors
 /// If the system refuses.
 pub fn pin_to(cpus: &[usize]) -> Result<(), Error> {
-    os::pin_to(cpus).map_err(|error| {
-        Error::new(format!("cannot pin a thread to the CPUs {cpus:?}: {error}; use the affinity 'none'"))
-    })
+    os::pin_to(cpus).map_err(|error| Error::new(format!("cannot pin a thread to the CPUs {cpus:?}: {error}")))
 }
 
 #[cfg(test)]

@@ -334,7 +334,7 @@ impl Backend for Cpu {
         let equal = match weights.shared() {
             (0, _) => String::new(),
             (count, bytes) => {
-                format!("; {count} weights equal earlier ones and take no memory ({bytes} bytes)")
+                format!("; {count} weights share the memory of earlier equal ones, which saves {bytes} bytes")
             }
         };
         let copies = self.replication(weights).map_or(String::new(), |copies| format!("; {copies}"));

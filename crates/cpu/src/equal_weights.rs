@@ -20,7 +20,7 @@ pub enum EqualWeights {
     /// Memory has them once.
     #[default]
     Share,
-    /// Each has memory of its own: the slow twin.
+    /// Each has memory of its own, except weights mapped from a file that holds them once: the slow twin.
     Keep,
 }
 
@@ -42,6 +42,16 @@ pub(crate) fn first_equal(weights: &[&[u8]], may_share: impl Fn(usize, usize) ->
     first.collect()
 }
 
+/// For each weight the index of the first one in the same memory, which is its own if there is none.
+pub(crate) fn first_shared(weights: &[&[u8]]) -> Vec<usize> {
+    let mut firsts = HashMap::new();
+    let first = weights.iter().enumerate().map(|(index, bytes)| match bytes.is_empty() {
+        true => index,
+        false => *firsts.entry(bytes.as_ptr_range()).or_insert(index),
+    });
+    first.collect()
+}
+
 /// A digest of some of the bytes.
 fn sample(bytes: &[u8]) -> u64 {
     let step = (bytes.len() / SAMPLES).max(SAMPLE_BYTES);
@@ -57,10 +67,14 @@ mod tests {
     fn the_first_of_equal_weights_is_found() {
         let [a, b] = [1, 2].map(|value: u8| vec![value; 5000]);
         let mut c = a.clone();
-        c[4999] = 9;
+        c[100] = 9;
+        assert_eq!(sample(&a), sample(&c), "no sample has that byte");
         let short = vec![1; 40];
         let weights: Vec<&[u8]> = vec![&a, &b, &c, &a, &short, &b, &short, &[], &[]];
         assert_eq!(first_equal(&weights, |_, _| true), [0, 1, 2, 0, 4, 1, 4, 7, 8]);
         assert_eq!(first_equal(&weights, |_, index| index != 3), [0, 1, 2, 3, 4, 1, 4, 7, 8]);
+        assert_eq!(first_shared(&weights), [0, 1, 2, 0, 4, 1, 4, 7, 8]);
+        let other = a.clone();
+        assert_eq!(first_shared(&[&a, &other, &a[1..], &a]), [0, 1, 2, 0]);
     }
 }

@@ -105,8 +105,9 @@ pub(crate) fn fill_weights<'a>(
     Ok(ranges.into_iter().map(filled).collect())
 }
 
-/// Moves together what is not left out, and what no earlier weight has, and gives back the memory behind. Threads then no
-/// longer have the parts that they filled nearby; a sparse matrix of a machine with several sockets pays for that.
+/// Moves together what is not left out, and what no earlier weight has, and gives back the memory behind. All
+/// bands behind the first gap then no longer lie near the thread that filled them, those of dense weights included: on
+/// machines with several sockets, sparse and equal weights cost that.
 fn move_together(
     ranges: &mut [MatrixRange<'_>],
     masks: &[u64],

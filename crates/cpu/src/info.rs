@@ -109,8 +109,9 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: HOT_REPLICATE,
         placeholder: "SIZE",
-        help: "Copy the weights that each token reads to every socket, in at most this size of copies in all, such \
-            as 8GB; off, and a single socket, copy nothing (does not affect results) [default: off]",
+        help: "Copy hot weights to every socket, those with the largest share read per token first, in at most this \
+            size of copies in all, such as 8GB; off, and a single socket, copy nothing (does not affect results) \
+            [default: off]",
         values: AllowedValues::Checked(|text| copy_limit(text).map(drop)),
         repeats: false,
     },

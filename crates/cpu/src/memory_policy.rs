@@ -47,17 +47,26 @@ impl MemoryPolicy {
         }
     }
 
-    /// The nodes that it names, of the machine's `nodes` with memory.
+    /// Where pages lie on a machine with these nodes with memory.
     ///
     /// # Errors
-    /// If it names a node that is none of them.
+    /// If it names a node that is none of them, or one of them has a number that Linux does not know.
     pub(crate) fn on(self, nodes: &[usize]) -> Result<PagePlacement, Error> {
-        let (MemoryPolicy::Node(node) | MemoryPolicy::Strict(node)) = self else {
-            let all = if self == MemoryPolicy::Interleave { nodes.to_vec() } else { Vec::new() };
-            return Ok(PagePlacement { policy: self, nodes: all });
+        if let Some(node) = nodes.iter().find(|node| **node >= MAX_NODES) {
+            let sentence = format!(
+                "this system lists NUMA node {node}, but nodes have numbers below {MAX_NODES}; \
+                 leave memory-policy away"
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let (node, placement) = match self {
+            MemoryPolicy::Local => return Ok(PagePlacement::Local),
+            MemoryPolicy::Interleave => return Ok(PagePlacement::Interleave(nodes.to_vec())),
+            MemoryPolicy::Node(node) => (node, PagePlacement::Preferred(node)),
+            MemoryPolicy::Strict(node) => (node, PagePlacement::Bind(node)),
         };
         if nodes.contains(&node) {
-            return Ok(PagePlacement { policy: self, nodes: vec![node] });
+            return Ok(placement);
         }
         let known: Vec<String> = nodes.iter().map(usize::to_string).collect();
         let sentence = format!(
@@ -69,19 +78,34 @@ impl MemoryPolicy {
     }
 }
 
-/// A policy with the numbers of the nodes that it names.
+/// A policy with the numbers of the nodes that it names, which are below [`MAX_NODES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PagePlacement {
-    pub policy: MemoryPolicy,
-    pub nodes: Vec<usize>,
+pub(crate) enum PagePlacement {
+    /// On the node of the thread that first writes a page.
+    Local,
+    /// On these nodes in turn.
+    Interleave(Vec<usize>),
+    /// On this node while it has room, then on others.
+    Preferred(usize),
+    /// On this node only.
+    Bind(usize),
 }
 
 impl PagePlacement {
+    fn policy(&self) -> MemoryPolicy {
+        match self {
+            PagePlacement::Local => MemoryPolicy::Local,
+            PagePlacement::Interleave(_) => MemoryPolicy::Interleave,
+            PagePlacement::Preferred(node) => MemoryPolicy::Node(*node),
+            PagePlacement::Bind(node) => MemoryPolicy::Strict(*node),
+        }
+    }
+
     /// The error of a system that refuses it, with its reason.
     pub fn refused(&self, reason: &std::io::Error) -> Error {
         let sentence = format!(
             "this system refuses memory-policy {} for the weights ({reason}); leave the option away",
-            self.policy.name()
+            self.policy().name()
         );
         Error::with_kind(ErrorKind::Refused, sentence)
     }
@@ -105,14 +129,19 @@ mod tests {
     #[test]
     fn a_node_without_memory_is_refused() {
         let on = |policy: MemoryPolicy| policy.on(&[0, 2]);
-        assert_eq!(on(MemoryPolicy::Interleave).unwrap().nodes, [0, 2]);
-        assert_eq!(on(MemoryPolicy::Local).unwrap().nodes, [0; 0]);
-        assert_eq!(on(MemoryPolicy::Strict(2)).unwrap().nodes, [2]);
+        assert_eq!(on(MemoryPolicy::Interleave).unwrap(), PagePlacement::Interleave(vec![0, 2]));
+        assert_eq!(on(MemoryPolicy::Local).unwrap(), PagePlacement::Local);
+        assert_eq!(on(MemoryPolicy::Node(0)).unwrap(), PagePlacement::Preferred(0));
+        assert_eq!(on(MemoryPolicy::Strict(2)).unwrap(), PagePlacement::Bind(2));
         let error = on(MemoryPolicy::Node(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert_eq!(
             error.to_string(),
             "memory-policy node:1 names NUMA node 1; the nodes with memory are: 0, 2"
+        );
+        assert_eq!(
+            MemoryPolicy::Interleave.on(&[0, 1024]).unwrap_err().to_string(),
+            "this system lists NUMA node 1024, but nodes have numbers below 1024; leave memory-policy away"
         );
     }
 }

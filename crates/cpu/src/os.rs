@@ -11,9 +11,9 @@ use std::slice;
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-use crate::memory_policy::PagePlacement;
 #[cfg(target_os = "linux")]
-use crate::memory_policy::{MAX_NODES, MemoryPolicy};
+use crate::memory_policy::MAX_NODES;
+use crate::memory_policy::PagePlacement;
 
 /// Bytes of a huge page: what one entry of the second level of page tables covers on x86-64 and
 /// on most ARM systems.
@@ -328,18 +328,21 @@ unsafe fn place_pages(
 ) -> io::Result<()> {
     const WORD_BITS: usize = std::ffi::c_ulong::BITS as usize;
     let mut mask: [std::ffi::c_ulong; MAX_NODES / WORD_BITS] = [0; _];
-    for &node in placement.nodes.iter().filter(|&&node| node < MAX_NODES) {
+    let (mode, nodes) = match placement {
+        PagePlacement::Local => (libc::MPOL_LOCAL, &[][..]),
+        PagePlacement::Interleave(nodes) => (libc::MPOL_INTERLEAVE, &nodes[..]),
+        PagePlacement::Preferred(node) => (libc::MPOL_PREFERRED, slice::from_ref(node)),
+        PagePlacement::Bind(node) => (libc::MPOL_BIND, slice::from_ref(node)),
+    };
+    for node in nodes {
         mask[node / WORD_BITS] |= 1 << (node % WORD_BITS);
     }
-    let (mode, mask, bits) = match placement.policy {
-        MemoryPolicy::Local => (libc::MPOL_LOCAL, ptr::null(), 0),
-        MemoryPolicy::Interleave => (libc::MPOL_INTERLEAVE, mask.as_ptr(), MAX_NODES + 1),
-        MemoryPolicy::Node(_) => (libc::MPOL_PREFERRED, mask.as_ptr(), MAX_NODES + 1),
-        MemoryPolicy::Strict(_) => (libc::MPOL_BIND, mask.as_ptr(), MAX_NODES + 1),
-    };
+    let (mask, bits) = if nodes.is_empty() { (ptr::null(), 0) } else { (mask.as_ptr(), MAX_NODES + 1) };
+    // The call reads each argument as a word.
+    let (mode, flags): (libc::c_long, libc::c_long) = (mode.into(), 0);
     // SAFETY: the caller vouches for the range, whose contents the call does not change; the mask lives during the
     // call and has the bits that it reads, which are one fewer than it is told.
-    let outcome = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, mask, bits, 0) };
+    let outcome = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, mask, bits, flags) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -403,6 +406,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    #[cfg(target_os = "linux")]
+    use crate::memory_policy::MemoryPolicy;
 
     #[test]
     fn pages_are_zeros_that_begin_at_a_huge_page() {
@@ -482,8 +487,7 @@ mod tests {
                 assert!(found.starts_with(named), "{policy:?}: {found}");
             }
         }
-        let nowhere =
-            PagePlacement { policy: MemoryPolicy::Strict(MAX_NODES - 1), nodes: vec![MAX_NODES - 1] };
+        let nowhere = PagePlacement::Bind(MAX_NODES - 1);
         let pages = ZeroPages::<u8>::zeroed(5000, PageUse::Whole).unwrap();
         let error = nowhere.refused(&pages.place(&nowhere).unwrap_err()).to_string();
         assert!(

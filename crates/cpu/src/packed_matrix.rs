@@ -164,9 +164,9 @@ impl PackedMatrix {
         self.copies = copies.iter().map(|copy| copy.sub_part(all.clone())).collect();
     }
 
-    /// The bytes of all copies.
-    pub fn copied_bytes(&self) -> u64 {
-        self.copies.iter().map(|copy| copy.len() as u64).sum()
+    /// The copies of its bytes, one for each socket; none if sockets share them.
+    pub fn copies(&self) -> &[SharedBytes] {
+        &self.copies
     }
 
     /// The bytes of a band, on average if it is sparse.

@@ -6,7 +6,7 @@
 //! for each matrix: name | layout | rows u64 | columns u64 | zeros u64
 //! for each band of a matrix that may leave out units: a bit for each unit that it has, in words of u64
 //! for each matrix: the index of the first one with the same bands u64, which is its own if there is none
-//! a digest of each band u64 | a digest of everything so far u64
+//! a digest of each band u64 (0 in a matrix with the bands of an earlier one) | a digest of everything so far u64
 //! the bands of each matrix that is the first with these, from a multiple of 4096 on
 //! ```
 //! Numbers are little-endian; texts are preceded by their length. A reader gets the matrices from its
@@ -24,6 +24,7 @@ use girih_graph::Error;
 use girih_graph::store::{StoreWriter, StoredItem, UnsavedItem};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::equal_weights::first_shared;
 use crate::kernels::packed::{LAYOUT_VERSION, Layout, bands};
 use crate::memory::{BytesOwner, SharedBytes};
 use crate::os::{MappedFile, map_kept};
@@ -349,16 +350,6 @@ pub enum Residence {
     File,
 }
 
-/// For each matrix the index of the first one with the same bytes in memory.
-fn first_shared<'a>(matrices: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
-    let mut firsts = HashMap::new();
-    let first = matrices.zip(0..).map(|(bytes, index)| match bytes.is_empty() {
-        true => index,
-        false => *firsts.entry(bytes.as_ptr_range()).or_insert(index),
-    });
-    first.collect()
-}
-
 /// Packed weights that are in use and not yet in a store.
 #[derive(Debug)]
 pub(crate) struct UnsavedPack {
@@ -393,7 +384,9 @@ impl UnsavedPack {
                 BandPlaces::Equal(_) => masks.resize(masks.len() + listed.mask_words(), u64::MAX),
             }
         }
-        let first = first_shared(contents.matrices.iter().map(|listed| &*matrix(&listed.name).bytes));
+        let bytes = contents.matrices.iter().map(|listed| &*matrix(&listed.name).bytes);
+        let first = first_shared(&bytes.collect::<Vec<&[u8]>>());
+        let first: Vec<u64> = first.into_iter().map(|index| index as u64).collect();
         let places = contents.place(&first, |listed| matrix(&listed.name).places.clone());
         let places = places.expect("weights that share bytes have them at the same places");
         let mut pieces = Vec::new();

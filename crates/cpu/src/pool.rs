@@ -99,7 +99,7 @@ impl ThreadPool {
     /// As [`ThreadPool::pinned`].
     ///
     /// # Panics
-    /// As [`ThreadPool::pinned`].
+    /// As [`ThreadPool::pinned`], or if `sockets` has another number of threads, and not none.
     pub fn on_sockets(
         threads: usize,
         cpus: Option<Vec<Vec<usize>>>,
@@ -110,6 +110,7 @@ impl ThreadPool {
         if let Some(cpus) = &cpus {
             assert_eq!(cpus.len(), threads, "each thread has its CPUs");
         }
+        assert!(sockets.is_empty() || sockets.len() == threads, "each thread has its socket");
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
             targets: (0..socket_count).map(|_| CachePadded::default()).collect(),
@@ -129,7 +130,8 @@ impl ThreadPool {
         // worker's CPUs before its own.
         for index in (0..threads).rev() {
             if let Some(cpus) = &cpus {
-                pin_to(&cpus[index])?;
+                let advised = |error| Error::new(format!("{error}; use the affinity 'none'"));
+                pin_to(&cpus[index]).map_err(advised)?;
             }
             if index > 0 {
                 let (crew, socket) = (Arc::clone(&pool.crew), sockets.get(index).copied().unwrap_or(0));
@@ -347,7 +349,7 @@ unsafe impl Sync for Crew {}
 impl Crew {
     /// The loop of a worker, which is thread `worker + 1` of the pool.
     fn work(&self, worker: usize, socket: usize) {
-        socket::enter(socket);
+        socket::set_of_this_thread(socket);
         let target = &self.targets[socket].0;
         let (mut seat, mut cursor) = (self.barrier.seat(worker), PrefetchCursor::default());
         let first = |pieces| first_piece(pieces, worker + 1, self.barrier.workers() + 1);

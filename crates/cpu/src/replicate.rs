@@ -3,15 +3,18 @@
 //! A thread begins with the bands that it filled, which lie near it. What it steals from a thread of another socket it
 //! reads across the sockets' link, unless its socket has a copy.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
 use girih_graph::backend::Range32;
-use girih_graph::{Error, Graph, Outputs, Reads, Sequence, Value, ValueId};
+use girih_graph::{Error, ErrorKind, Graph, Outputs, Reads, Sequence, Value, ValueId};
 
 use crate::affinity::pin_to;
+use crate::equal_weights::first_shared;
 use crate::kernels::packed::LINE;
 use crate::memory::{Aligned, BytesOwner, SharedBytes};
+use crate::memory_policy::PagePlacement;
 use crate::packed_matrix::PackedShape;
 use crate::row_table::TablesInFile;
 use crate::weights::WeightForm;
@@ -39,7 +42,7 @@ pub(crate) struct HotWeights {
     /// The names of the weights, the hottest first.
     pub names: Vec<String>,
     /// The bytes of a copy of all of them, with all their units.
-    each: usize,
+    copy_bytes: usize,
 }
 
 impl HotWeights {
@@ -57,13 +60,14 @@ impl HotWeights {
             by_share.then(b.bytes_per_token().total_cmp(&a.bytes_per_token()))
         });
         for Candidate { name, bytes, .. } in all {
-            let Some(end) = hot.each.checked_next_multiple_of(LINE).and_then(|end| end.checked_add(bytes))
+            let Some(end) =
+                hot.copy_bytes.checked_next_multiple_of(LINE).and_then(|end| end.checked_add(bytes))
             else {
                 continue;
             };
             if Aligned::<u8>::bytes(end).saturating_mul(sockets as u64) <= limit {
                 hot.names.push(name.to_owned());
-                hot.each = end;
+                hot.copy_bytes = end;
             }
         }
         hot
@@ -71,9 +75,9 @@ impl HotWeights {
 
     /// The bytes that the copies for all sockets take at most.
     pub fn bytes(&self, sockets: usize) -> u64 {
-        match self.each {
+        match self.copy_bytes {
             0 => 0,
-            each => Aligned::<u8>::bytes(each).saturating_mul(sockets as u64),
+            copy_bytes => Aligned::<u8>::bytes(copy_bytes).saturating_mul(sockets as u64),
         }
     }
 }
@@ -113,7 +117,7 @@ fn share_per_token(graph: &Graph, weight: ValueId, value: &Value) -> f64 {
 }
 
 /// Copies the bytes of weights once for each socket, by a thread on the socket's CPUs, so that the copy lies there.
-/// Returns the copies of each weight, one for each socket.
+/// Returns the copies of each weight, one for each socket; weights that share memory share their copies.
 ///
 /// # Errors
 /// If there is not enough memory, or the system does not start or pin a thread.
@@ -132,21 +136,36 @@ pub(crate) fn copies(weights: &[&[u8]], cpus: &[Vec<usize>]) -> Result<Vec<Vec<S
     Ok((0..weights.len()).map(|index| copied.iter().map(|own| own[index].clone()).collect()).collect())
 }
 
-/// A copy of each weight, in one memory.
+/// A copy of each weight, in one memory near this thread; weights that share memory share their copy.
 fn copy(weights: &[&[u8]]) -> Result<Vec<SharedBytes>, Error> {
+    let first = first_shared(weights);
     let mut end: usize = 0;
-    let mut ranges = Vec::with_capacity(weights.len());
-    for bytes in weights {
+    let mut ranges: Vec<Range<usize>> = Vec::with_capacity(weights.len());
+    for (index, bytes) in weights.iter().enumerate() {
+        if let Some(shared) = ranges.get(first[index]).cloned() {
+            ranges.push(shared);
+            continue;
+        }
         let start = end.next_multiple_of(LINE);
         end = start + bytes.len();
         ranges.push(start..end);
     }
-    let mut memory = Aligned::zeroed(end, "a socket's copy of hot weights")?;
-    for (bytes, range) in weights.iter().zip(&ranges) {
-        memory[range.clone()].copy_from_slice(bytes);
+    let mut memory = memory_nearby(end)?;
+    for index in (0..weights.len()).filter(|index| first[*index] == *index) {
+        memory[ranges[index].clone()].copy_from_slice(weights[index]);
     }
     let memory = BytesOwner::Memory(Arc::new(memory));
     Ok(ranges.into_iter().map(|range| SharedBytes::part(memory.clone(), range)).collect())
+}
+
+/// Zeros on the node of the thread that first writes them, whatever policy the process has. A system that refuses to be
+/// told so follows the policy of the process.
+fn memory_nearby(bytes: usize) -> Result<Aligned<u8>, Error> {
+    let purpose = "a socket's copy of hot weights";
+    match Aligned::zeroed_on(bytes, purpose, Some(&PagePlacement::Local)) {
+        Err(error) if error.kind() == ErrorKind::Refused => Aligned::zeroed(bytes, purpose),
+        placed => placed,
+    }
 }
 
 #[cfg(test)]
@@ -229,12 +248,21 @@ mod tests {
         assert_eq!(second(), whole[band_bytes..]);
         let on_other = thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                socket::enter(1);
+                socket::set_of_this_thread(1);
                 second()
             });
             thread.join().unwrap()
         });
         assert_eq!(on_other, vec![9; band_bytes]);
-        assert_eq!(matrices[0].copied_bytes(), 2 * band_bytes as u64);
+        assert_eq!(matrices[0].copies().iter().map(|copy| copy.len()).sum::<usize>(), 2 * band_bytes);
+    }
+
+    #[test]
+    fn weights_in_the_same_memory_share_a_copy() {
+        let (a, b) = (vec![1; 100], vec![2; 100]);
+        let copied = copy(&[&a, &b, &a]).unwrap();
+        let addresses = [0, 1, 2].map(|index| copied[index].as_ptr());
+        assert!(addresses[0] == addresses[2] && addresses[0] != addresses[1]);
+        assert_eq!(copied.iter().map(|copy| &**copy).collect::<Vec<_>>(), [&a, &b, &a]);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum RoundedFloat {
 #[derive(Clone, Copy, Debug)]
 struct FloatFormat {
     /// The stored bits of the significand.
-    digits: i32,
+    significand_bits: i32,
     /// The exponents of the smallest normal number and of the largest number.
     exponents: (i32, i32),
     /// The largest number.
@@ -35,25 +35,26 @@ const BIAS: i32 = 127;
 const NORMAL: (i32, i32) = (-126, 127);
 
 impl RoundedFloat {
-    fn format(self) -> FloatFormat {
-        match self {
-            RoundedFloat::Bf16 => FloatFormat { digits: 7, exponents: NORMAL, largest: f32::MAX },
-            RoundedFloat::Fp16 => FloatFormat { digits: 10, exponents: (-14, 15), largest: 65504.0 },
-            RoundedFloat::E4M3 => FloatFormat { digits: 3, exponents: (-6, 8), largest: 448.0 },
-            RoundedFloat::E5M2 => FloatFormat { digits: 2, exponents: (-14, 15), largest: 57344.0 },
-        }
+    /// The numbers of a type under a scale; `None` of bf16, which has none.
+    fn scaled(self) -> Option<FloatFormat> {
+        let (significand_bits, exponents, largest) = match self {
+            RoundedFloat::Bf16 => return None,
+            RoundedFloat::Fp16 => (10, (-14, 15), 65504.0),
+            RoundedFloat::E4M3 => (3, (-6, 8), 448.0),
+            RoundedFloat::E5M2 => (2, (-14, 15), 57344.0),
+        };
+        Some(FloatFormat { significand_bits, exponents, largest })
     }
 
     /// Rounds values of a row, from the start of a group on, and calls `put` with the index and the bits of each.
     pub fn round(self, values: &[f32], mut put: impl FnMut(usize, u32)) {
-        if self == RoundedFloat::Bf16 {
+        let Some(format) = self.scaled() else {
             return values.iter().enumerate().for_each(|(index, x)| put(index, bf16_bits(*x) << 16));
-        }
-        let format = self.format();
+        };
         for (group, values) in values.chunks(GROUP).enumerate() {
             let (scale, inverse) = format.scale(values);
             for (index, x) in values.iter().enumerate() {
-                // A number that is none stays what it is, so that no result hides it.
+                // NaN and infinities stay, so that no result hides them.
                 let rounded = match x.is_finite() {
                     true => (format.nearest(x * inverse) * scale).clamp(f32::MIN, f32::MAX),
                     false => *x,
@@ -79,7 +80,7 @@ impl FloatFormat {
 
     /// The nearest number, ties to even; numbers beyond the largest become that.
     fn nearest(self, x: f32) -> f32 {
-        let unit = power_of_two(exponent(x).max(self.exponents.0) - self.digits);
+        let unit = power_of_two(exponent(x).max(self.exponents.0) - self.significand_bits);
         ((x / unit).round_ties_even() * unit).clamp(-self.largest, self.largest)
     }
 }
@@ -146,7 +147,7 @@ mod tests {
             (RoundedFloat::E5M2, &E5M2[..], power_of_two(-16)),
         ] {
             let numbers: Vec<f32> = units.iter().map(|&number| number as f32 * unit).collect();
-            let (format, largest) = (to.format(), numbers[numbers.len() - 1]);
+            let (format, largest) = (to.scaled().unwrap(), numbers[numbers.len() - 1]);
             assert_eq!(format.largest, largest);
             for (code, pair) in numbers.windows(2).enumerate() {
                 let ([low, high], middle) = ([pair[0], pair[1]], f32::midpoint(pair[0], pair[1]));
@@ -176,7 +177,7 @@ mod tests {
             for x in [x, -x, middle, middle.next_down(), middle.next_up()] {
                 let want = f16::from_f32(x).to_f32();
                 let want = if want.is_finite() { want } else { 65504.0 };
-                assert_eq!(RoundedFloat::Fp16.format().nearest(x), want, "{x:e}");
+                assert_eq!(RoundedFloat::Fp16.scaled().unwrap().nearest(x), want, "{x:e}");
             }
         }
     }
@@ -185,8 +186,8 @@ mod tests {
     #[test]
     fn groups_of_any_size_keep_the_relative_error() {
         for to in [RoundedFloat::Fp16, RoundedFloat::E4M3, RoundedFloat::E5M2] {
-            let FloatFormat { digits, exponents, .. } = to.format();
-            let half_unit = 0.5f64.powi(digits + 1);
+            let FloatFormat { significand_bits, exponents, .. } = to.scaled().unwrap();
+            let half_unit = 0.5f64.powi(significand_bits + 1);
             // The largest number has a scaled exponent of one less at least, and subnormal ones half their unit.
             let subnormal = half_unit * 2f64.powi(exponents.0 - exponents.1 + 1);
             for size in -110..=127 {

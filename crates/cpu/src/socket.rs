@@ -13,8 +13,8 @@ pub(crate) fn of_this_thread() -> usize {
     OWN.get()
 }
 
-/// Tells the socket of this thread.
-pub(crate) fn enter(socket: usize) {
+/// Sets the socket of this thread.
+pub(crate) fn set_of_this_thread(socket: usize) {
     OWN.set(socket);
 }
 
@@ -29,17 +29,20 @@ pub(crate) struct ThreadSockets {
 
 impl ThreadSockets {
     /// The sockets of threads that are pinned to these CPUs; one socket if they are not pinned.
+    ///
+    /// # Panics
+    /// If a thread has no CPU, or one that the topology does not list.
     pub fn of(topology: &Topology, cpus: Option<&[Vec<usize>]>) -> ThreadSockets {
         let Some(cpus) = cpus else {
             return ThreadSockets { of_threads: Vec::new(), cpus: vec![Vec::new()] };
         };
         let socket = |number| {
             let own = topology.processors().iter().find(|processor| processor.number == number);
-            own.map_or(0, |processor| processor.socket)
+            own.expect("threads are pinned to CPUs of the topology").socket
         };
         let (mut seen, mut of_threads, mut all) = (Vec::new(), Vec::new(), Vec::new());
         for own in cpus {
-            let socket = own.first().map_or(0, |&number| socket(number));
+            let socket = socket(*own.first().expect("a pinned thread has at least one CPU"));
             let index = seen.iter().position(|other| *other == socket).unwrap_or_else(|| {
                 seen.push(socket);
                 all.push(Vec::new());

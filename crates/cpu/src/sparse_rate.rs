@@ -46,9 +46,6 @@ pub struct SparseCase {
     pub density: f64,
 }
 
-/// The share of the units of a band that are present, by its number.
-type BandDensity<'a> = &'a dyn Fn(usize) -> f64;
-
 /// The times of one case.
 #[derive(Clone, Debug)]
 pub struct SparseRates {
@@ -81,14 +78,14 @@ pub fn measure(table: &Table, threads: usize, case: SparseCase, rounds: usize) -
     let caches = HostMachine::here().caches.all_from(3) as f64 * CACHES;
     let bytes = ((caches / case.density.max(0.01)) as usize).min(MAX_BYTES);
     let band_bytes = Layout::of(case.dtype).band_bytes(case.columns).unwrap_or(usize::MAX).max(1);
-    measure_bands(table, threads, (case, &|_| case.density), rounds, bytes.div_ceil(band_bytes))
+    measure_bands(table, threads, case, rounds, bytes.div_ceil(band_bytes))
 }
 
 /// As [`measure`], with this number of bands.
 fn measure_bands(
     table: &Table,
     threads: usize,
-    (case, density): (SparseCase, BandDensity<'_>),
+    case: SparseCase,
     rounds: usize,
     bands: usize,
 ) -> Result<SparseRates, Error> {
@@ -102,7 +99,7 @@ fn measure_bands(
     let grid = UnitGrid::of(layout, [1, bands * BAND, columns], Zeros::Any).ok_or_else(refused)?;
     let pool = ThreadPool::pinned(threads, None)?;
     let mut random = Random(SEED);
-    let matrices = matrices(table, (case, density), (grid, band_bytes), &mut random)?;
+    let matrices = matrices(table, case, (grid, band_bytes), &mut random)?;
     let kind = ActivationKind::of(layout, PrecisionRule::Fixed);
     let values = random.numbers(rows * columns);
     let mut product = SparseTrial {
@@ -143,7 +140,7 @@ fn measure_bands(
 /// A matrix with all its units, and the same without those of zeros.
 fn matrices(
     table: &Table,
-    (SparseCase { dtype, columns, .. }, density): (SparseCase, BandDensity<'_>),
+    SparseCase { dtype, columns, density, .. }: SparseCase,
     (grid, band_bytes): (UnitGrid, usize),
     random: &mut Random,
 ) -> Result<[PackedMatrix; 2], Error> {
@@ -154,11 +151,13 @@ fn matrices(
     }
     let mut whole = Aligned::<u8>::zeroed(grid.bands * band_bytes, "the weights")?;
     let mut masks = vec![0; grid.bands * grid.mask_words()];
-    for (index, (band, mask)) in
-        whole.chunks_exact_mut(band_bytes).zip(masks.chunks_exact_mut(grid.mask_words())).enumerate()
+    let present = (density * grid.units as f64).round() as usize;
+    for ((band, mask), drawn) in whole
+        .chunks_exact_mut(band_bytes)
+        .zip(masks.chunks_exact_mut(grid.mask_words()))
+        .zip(drawn.iter().cycle())
     {
-        band.copy_from_slice(&drawn[index % DRAWN_BANDS]);
-        let present = (density(index) * grid.units as f64).round() as usize;
+        band.copy_from_slice(drawn);
         // The first units of a random order.
         let mut order: Vec<usize> = (0..grid.units).collect();
         (0..present).for_each(|at| order.swap(at, at + random.below(grid.units - at)));
@@ -237,36 +236,7 @@ mod tests {
     }
 
     fn small(case: SparseCase) -> SparseRates {
-        measure_bands(&tables()[0], 2, (case, &|_| case.density), 2, 3).unwrap()
-    }
-
-    /// Bands that differ in density as much as they can, beside equal ones with as many units, in turns: what sharing out
-    /// units instead of bands could save at most. Run it alone on the machine:
-    ///
-    /// ```text
-    /// cargo test --release -p girih-cpu --lib -- --ignored --nocapture --test-threads=1 uneven_bands
-    /// ```
-    #[test]
-    #[ignore = "a measurement"]
-    fn uneven_bands_take_longer_by() {
-        let threads = HostMachine::here().topology.cores();
-        for (dtype, bands, columns) in [
-            (DType::Q4_0, 64, 2048),
-            (DType::Q4_0, 64, 8192),
-            (DType::Q4_0, 256, 2048),
-            (DType::BF16, 64, 8192),
-        ] {
-            for rows in [1, 32] {
-                let case = SparseCase { dtype, columns, rows, density: 0.5 };
-                let median = |density: BandDensity<'_>| {
-                    measure_bands(&tables()[0], threads, (case, density), 51, bands).unwrap().medians()[1]
-                };
-                let uneven = |band: usize| f64::from(u8::from(band < bands / 2));
-                let mut ratios: Vec<f64> = (0..7).map(|_| median(&uneven) / median(&|_| 0.5)).collect();
-                ratios.sort_by(f64::total_cmp);
-                println!("{dtype} {bands} bands of {columns} columns, {rows} rows: {ratios:.2?}");
-            }
-        }
+        measure_bands(&tables()[0], 2, case, 2, 3).unwrap()
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use girih_graph::backend::WeightTouch;
 use girih_graph::store::Store;
 use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::View;
 
-use crate::equal_weights::EqualWeights;
+use crate::equal_weights::{EqualWeights, first_shared};
 use crate::filling::{UnfilledWeight, fill_weights, planned, read_and_pack};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Layout, bands};
@@ -304,10 +304,10 @@ impl CpuWeights {
 
     /// The packed weights that share their bytes with an earlier one: their number, and the bytes that memory has once.
     pub(crate) fn shared(&self) -> (usize, u64) {
-        let mut seen = HashSet::new();
-        let packed = self.tensors.iter().filter_map(LoadedWeight::packed).filter(|bytes| !bytes.is_empty());
-        let shared = packed.filter(|bytes| !seen.insert(bytes.as_ptr_range()));
-        shared.fold((0, 0), |(count, all), bytes| (count + 1, all + bytes.len() as u64))
+        let packed: Vec<&[u8]> = self.tensors.iter().filter_map(LoadedWeight::packed).collect();
+        let first = first_shared(&packed);
+        let shared = (0..packed.len()).filter(|index| first[*index] < *index);
+        shared.fold((0, 0), |(count, all), index| (count + 1, all + packed[index].len() as u64))
     }
 
     /// Reads some bytes of the packed matrices and returns their exclusive or; `None` if there are none. In each matrix the
@@ -337,13 +337,13 @@ impl CpuWeights {
     /// Lets each socket read its copy of the weights of these names; `copy` copies their bytes, once for each socket.
     ///
     /// # Errors
-    /// As `copy`.
+    /// As `copy`, or if a weight is missing.
     pub(crate) fn replicate(
         &mut self,
         names: &[String],
         copy: impl FnOnce(&[&[u8]]) -> Result<Vec<Vec<SharedBytes>>, Error>,
     ) -> Result<(), Error> {
-        let indexes: Vec<usize> = names.iter().filter_map(|name| self.indexes.get(name).copied()).collect();
+        let indexes = names.iter().map(|name| self.index(name)).collect::<Result<Vec<usize>, Error>>()?;
         let bytes: Vec<&[u8]> = indexes.iter().map(|index| &*self.packed(*index).bytes).collect();
         let copies = copy(&bytes)?;
         for (index, copies) in indexes.iter().zip(&copies) {
@@ -352,10 +352,15 @@ impl CpuWeights {
         Ok(())
     }
 
-    /// The number of matrices that sockets have copies of, and the bytes of all copies.
+    /// The number of matrices that sockets have copies of, and the bytes of all copies; matrices that share a copy count
+    /// its bytes once.
     pub(crate) fn copied(&self) -> (usize, u64) {
-        let copied = self.matrices().map(PackedMatrix::copied_bytes).filter(|bytes| *bytes > 0);
-        copied.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))
+        let copied = self.matrices().map(PackedMatrix::copies).filter(|copies| !copies.is_empty());
+        let copied: Vec<&[SharedBytes]> = copied.collect();
+        let all: Vec<&[u8]> = copied.iter().copied().flatten().map(|copy| &**copy).collect();
+        let first = first_shared(&all);
+        let distinct = (0..all.len()).filter(|index| first[*index] == *index);
+        (copied.len(), distinct.map(|index| all[index].len() as u64).sum())
     }
 
     /// Sets how far ahead kernels prefetch matrices.

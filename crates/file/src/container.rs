@@ -69,8 +69,8 @@ pub struct Container {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
     pub(crate) unreadable: BTreeMap<String, UnreadableTensor>,
-    /// Tensors that are made of others; the shard of the first is [`FIRST_MADE`].
-    made: Vec<Box<dyn MadeTensor>>,
+    /// Tensors that are made of others, each with the file of its bytes; the shard of the first is [`FIRST_MADE`].
+    made: Vec<(Box<dyn MadeTensor>, usize)>,
 }
 
 /// The shard of the first tensor that is made of others: above the index of any file.
@@ -156,7 +156,7 @@ impl Container {
     /// # Panics
     /// When `info` names a shard that this container does not have.
     pub fn read(&self, info: &TensorInfo, offset: u64, into: &mut [u8]) -> Result<()> {
-        let made = info.shard.checked_sub(FIRST_MADE).map(|index| &self.made[index]);
+        let made = info.shard.checked_sub(FIRST_MADE).map(|index| &self.made[index].0);
         let end = offset.checked_add(into.len() as u64);
         let start = info.offset.checked_add(offset);
         match (start, end) {
@@ -245,9 +245,19 @@ impl Container {
         self.shards[shard].source.length()
     }
 
-    /// Adds what is made of other tensors; returns its shard, in which its bytes begin at 0.
-    pub(crate) fn add_made(&mut self, made: Box<dyn MadeTensor>) -> usize {
-        self.made.push(made);
+    /// The file of a tensor of this shard; for one that is made of others, the file of its stored values.
+    pub(crate) fn file_of(&self, shard: usize) -> &Shard {
+        &self.shards[self.file_index(shard)]
+    }
+
+    fn file_index(&self, shard: usize) -> usize {
+        shard.checked_sub(FIRST_MADE).map_or(shard, |index| self.made[index].1)
+    }
+
+    /// Adds what is made of other tensors; returns its shard, in which its bytes begin at 0. `shard` is that of its stored
+    /// values.
+    pub(crate) fn add_made(&mut self, made: Box<dyn MadeTensor>, shard: usize) -> usize {
+        self.made.push((made, self.file_index(shard)));
         FIRST_MADE + self.made.len() - 1
     }
 

@@ -229,6 +229,11 @@ impl<'a> Folder<'a> {
                 EntryFault::OfFile(error) => error,
             })?;
         }
+        let [defaults, masks, exceptions] = shards;
+        if defaults == masks || exceptions == defaults || exceptions == masks {
+            let sentence = "names one file twice; defaults, masks and exceptions need a file each";
+            return Err(named(Error::new(sentence).of("key 'files'")));
+        }
         self.overlaid = overlay.add_to(&mut self.container, shards, tensors).map_err(named)?;
         Ok(())
     }
@@ -321,7 +326,7 @@ impl<'a> Folder<'a> {
         let scales = self.scales(quant, if is_by_row { shape.rows() } else { 1 })?;
         let matrix = IebinMatrix::new(&self.container, &entry.name, bits, (codes, scales), shape)?;
         let info = matrix.info()?;
-        let shard = self.container.add_made(Box::new(matrix));
+        let shard = self.container.add_made(Box::new(matrix), shard);
         self.container.tensors.insert(entry.name.clone(), TensorInfo { shard, ..info });
         Ok(())
     }
@@ -364,11 +369,14 @@ impl<'a> Folder<'a> {
         }
         let Some(overlaid) = location.overlaid else { return self.place_in_file(entry, bytes, location.bin) };
         if entry.has_location() {
-            // It is checked as any other; the bytes of the overlay are the same.
+            // Its own place is checked like any other; the bytes of the overlay count.
             self.place_in_file(entry, bytes, location.bin)?;
         }
         match overlaid {
-            (shard, offset, found) if found == bytes => Ok((shard, offset)),
+            (shard, offset, found) if found == bytes => {
+                self.extents.push((shard, offset, offset + bytes, entry.name.clone())); // the end is within the file
+                Ok((shard, offset))
+            }
             (_, _, found) => {
                 Err(Error::new(format!("has {bytes} bytes, but {found} bytes in {OVERLAY}")).into())
             }

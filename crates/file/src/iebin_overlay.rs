@@ -157,7 +157,7 @@ impl Overlay {
                 let mask = masks.next_part(target.mask_off, target.mask_nbytes).map_err(of)?;
                 let exceptions = exceptions.next_part(target.exc_off, target.exc_nbytes).map_err(of)?;
                 let made = OverlaidTensor::new(container, (default.clone(), mask, exceptions)).map_err(of)?;
-                let shard = container.add_made(Box::new(made));
+                let shard = container.add_made(Box::new(made), defaults.shard);
                 put(&mut places, tensors, target.tensor_index, (shard, 0, nbytes)).map_err(of)?;
             }
         }
@@ -213,8 +213,8 @@ impl RawTarget {
 struct OverlayFile {
     shard: usize,
     length: u64,
-    /// Where the last part ends. Parts of masks and of exceptions follow each other, so that no byte counts for two tensors,
-    /// and reading all tensors takes no longer than the files are.
+    /// Where the last part ends. The three files have different names, and parts of masks and of exceptions follow each other, so that none of
+    /// their bytes counts for two tensors, and reading all masks takes no longer than their file is.
     end: u64,
 }
 

@@ -59,7 +59,7 @@ impl SparseError {
 
 type Result<T> = std::result::Result<T, SparseError>;
 
-/// The shape of a matrix and of its blocks; no number is 0.
+/// The shape of a matrix and of its blocks; only `blocks` may be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseShape {
     /// Rows of the matrix.

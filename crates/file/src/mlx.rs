@@ -221,7 +221,8 @@ impl Container {
                 stated.ok_or_else(|| of(Error::new("is said not to be quantized, but has scales")))?;
             let matrix = MlxMatrix::of(&self, &name, stated).map_err(of)?;
             let info = matrix.info().map_err(of)?;
-            let info = TensorInfo { shard: self.add_made(Box::new(matrix)), ..info };
+            let shard = matrix.words.shard;
+            let info = TensorInfo { shard: self.add_made(Box::new(matrix), shard), ..info };
             self.tensors.remove(&format!("{name}.scales"));
             self.tensors.remove(&format!("{name}.biases"));
             self.unreadable.remove(&format!("{name}.weight"));

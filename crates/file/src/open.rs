@@ -50,7 +50,10 @@ impl Container {
             Some("safetensors") => open_files(ContainerKind::Safetensors, vec![path.to_owned()], limits),
             Some("gguf") => open_gguf(path, limits),
             Some("iebs") => open_iebs(path).map_err(|error| error.of(path.display())),
-            _ => Err(Error::new("is neither a folder nor a .safetensors or .gguf file").of(path.display())),
+            _ => {
+                Err(Error::new("is neither a folder nor a .safetensors, .gguf or .iebs file")
+                    .of(path.display()))
+            }
         }
     }
 
@@ -233,7 +236,7 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     for (tensor, name) in &files {
         let readable = container.tensors.get(tensor).map(|info| info.shard);
         let shard = readable.or_else(|| Some(container.unreadable.get(tensor)?.shard));
-        let held = shard.map(|shard| &container.shards[shard].path);
+        let held = shard.map(|shard| &container.file_of(shard).path);
         if held != Some(&folder.join(name)) {
             let sentence = format!(
                 "tensor {} is listed in {}, but that file does not contain it",
@@ -247,7 +250,7 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     if let Some((tensor, info)) = container.tensors.iter().find(|(tensor, _)| !files.contains_key(*tensor)) {
         let sentence =
             format!("tensor {} is not listed in the index; pass the model's own index", quote(tensor));
-        return Err(Error::new(sentence).of(container.shards[info.shard].path.display()));
+        return Err(Error::new(sentence).of(container.file_of(info.shard).path.display()));
     }
     Ok(container)
 }

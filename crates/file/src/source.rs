@@ -58,8 +58,11 @@ impl ByteSource {
         }
     }
 
-    /// See [`Container::check_unchanged`](crate::Container::check_unchanged).
-    pub(super) fn check_unchanged(&self) -> Result<()> {
+    /// Checks that the file did not change since it was opened. Call it after the last read.
+    ///
+    /// # Errors
+    /// When it was changed meanwhile.
+    pub fn check_unchanged(&self) -> Result<()> {
         let Backing::File(file, identity) = &self.backing else { return Ok(()) };
         match FileIdentity::of(file) {
             Ok(now) if now == *identity => Ok(()),

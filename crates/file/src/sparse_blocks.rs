@@ -1,4 +1,4 @@
-//! Matrices in safetensors of which only blocks with values are stored.
+//! Matrices in safetensors that store only their blocks with values.
 //!
 //! safetensors has no type for them, so such a tensor is stored as a vector of `U8`, and `__metadata__` says what it holds:
 //! `"girih.sparse.NAME": {"shape": [N, K], "dtype": "q4_0", "block": [32, 32], "blocks": n}`.
@@ -32,6 +32,9 @@ const MAX_SIDE: u64 = 4096;
 
 /// The bytes of a row of blocks at most: it is made as a whole.
 const MAX_ROW_BYTES: usize = 1 << 28;
+
+/// The bytes of a list of blocks at most: it is in memory while its matrix is. In blocks of 32x32 these are 2^36 values.
+const MAX_LIST_BYTES: usize = 1 << 28;
 
 /// A matrix in blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +70,12 @@ impl SparseLayout {
             return Err(Error::new(format!("has the shape {shape}; a matrix with values is needed")));
         }
         dtype.bytes(&shape)?;
-        let row = dtype.matrix_bytes(1, shape.columns().next_multiple_of(columns))?;
+        let whole = shape.columns().checked_next_multiple_of(columns).ok_or_else(|| {
+            Error::new(format!(
+                "has the shape {shape}, whose blocks of {rows}x{columns} exceed the address space"
+            ))
+        })?;
+        let row = dtype.matrix_bytes(1, whole)?;
         if row > MAX_ROW_BYTES / rows {
             return Err(Error::new(format!(
                 "has rows of blocks of {rows} times {row} bytes; the cap is {MAX_ROW_BYTES} bytes"
@@ -169,7 +177,7 @@ impl SparseLayout {
     /// The bytes of a tensor before its blocks: `present` has the columns of those of each row of blocks.
     ///
     /// # Errors
-    /// When they are more than 32 bits can count.
+    /// When they are more than 32 bits can count, or the list exceeds its cap.
     pub fn head(&self, present: &[Vec<u32>]) -> Result<Vec<u8>> {
         let mut head = list(present)?;
         head.resize(head.len().next_multiple_of(BLOCK_ALIGNMENT), 0);
@@ -180,7 +188,7 @@ impl SparseLayout {
 /// The bytes of `row_ptr` and `col_idx`.
 ///
 /// # Errors
-/// When there are more blocks than 32 bits can count.
+/// When there are more blocks than 32 bits can count, or the list exceeds its cap.
 pub(crate) fn list(present: &[Vec<u32>]) -> Result<Vec<u8>> {
     let mut count = 0u32;
     let mut words = vec![0];
@@ -189,8 +197,19 @@ pub(crate) fn list(present: &[Vec<u32>]) -> Result<Vec<u8>> {
         count = more.ok_or_else(|| Error::new("has more blocks than 32 bits can count"))?;
         words.push(count);
     }
+    check_list((words.len() + count as usize).saturating_mul(size_of::<u32>()))?;
     words.extend(present.iter().flatten());
     Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+}
+
+/// Checks the length of a list of blocks, before it is read or written.
+fn check_list(bytes: usize) -> Result<()> {
+    match bytes > MAX_LIST_BYTES {
+        true => Err(Error::new(format!(
+            "has a list of blocks of {bytes} bytes; the cap is {MAX_LIST_BYTES}, so use larger blocks"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Whether a key of `__metadata__` is that of a sparse matrix.
@@ -212,7 +231,7 @@ struct RawSparse {
 #[derive(Clone, Debug)]
 pub(crate) struct BlockedMatrix {
     layout: SparseLayout,
-    /// The stored bytes, of which the blocks begin at `start`.
+    /// The stored bytes; the blocks begin at `start`.
     stored: TensorInfo,
     start: usize,
     row_ptr: Vec<u32>,
@@ -242,14 +261,15 @@ impl BlockedMatrix {
     /// The matrix whose list of blocks lies in `list` of its stored bytes, before the blocks.
     ///
     /// # Errors
-    /// When the list does not ascend, or more follows it.
+    /// When the list exceeds its cap or does not ascend, or more follows it.
     pub fn listed(
         source: &dyn ReadAt,
         (layout, stored): (SparseLayout, TensorInfo),
         list: Range<usize>,
         blocks: usize,
     ) -> Result<BlockedMatrix> {
-        let mut words = vec![0; list.len()]; // a part of the file
+        check_list(list.len())?;
+        let mut words = vec![0; list.len()];
         source.read_at(stored.offset + list.start as u64, &mut words)?;
         let mut words = words.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
         let row_ptr: Vec<u32> = words.by_ref().take(layout.block_rows() + 1).collect();
@@ -351,7 +371,7 @@ impl Container {
     pub(crate) fn put_sparse(&mut self, name: String, mut matrix: BlockedMatrix, shard: usize) -> Result<()> {
         let info = matrix.info()?;
         matrix.stored.shard = shard;
-        let shard = self.add_made(Box::new(matrix));
+        let shard = self.add_made(Box::new(matrix), shard);
         self.tensors.insert(name, TensorInfo { shard, ..info });
         Ok(())
     }

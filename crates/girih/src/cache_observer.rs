@@ -30,7 +30,6 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone)]
 pub struct CacheObserver {
     model: Arc<str>,
-    adapters: Arc<[String]>,
     tell: Arc<dyn Fn(Vec<CacheEvent>) + Send + Sync>,
 }
 
@@ -76,8 +75,8 @@ pub struct StoredBlocks {
     pub images: Vec<Vec<[u8; 32]>>,
     /// Whose they are.
     pub tenant: Tenant,
-    /// The index of the adapter that they were computed with.
-    pub adapter: Option<u32>,
+    /// The name of the adapter that they were computed with.
+    pub adapter: Option<String>,
 }
 
 impl CacheObserver {
@@ -88,21 +87,24 @@ impl CacheObserver {
     /// # let _ = observer;
     /// ```
     pub fn new(model: &str, tell: impl Fn(Vec<CacheEvent>) + Send + Sync + 'static) -> CacheObserver {
-        CacheObserver { model: model.into(), adapters: Arc::default(), tell: Arc::new(tell) }
+        CacheObserver { model: model.into(), tell: Arc::new(tell) }
     }
+}
 
-    /// Names the adapters of the model in their order, for hashes that do not depend on it. Adapters without a name count
-    /// by their indices.
-    ///
-    /// ```
-    /// let observer = girih::CacheObserver::new("stories260k", |_| {}).adapters(vec!["pirate".to_owned()]);
-    /// # let _ = observer;
-    /// ```
-    #[must_use]
-    pub fn adapters(self, names: Vec<String>) -> CacheObserver {
-        CacheObserver { adapters: names.into(), ..self }
+impl fmt::Debug for CacheObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheObserver").field("model", &self.model).finish_non_exhaustive()
     }
+}
 
+/// What the blocks of an engine are hashed with.
+struct BlockHasher {
+    model: Arc<str>,
+    /// The names of the model's adapters by their indices.
+    adapters: Vec<String>,
+}
+
+impl BlockHasher {
     /// The first 64 bits of a SHA-256 over what a block holds and all that is before it.
     fn block_hash(&self, tenant: &Tenant, parent: Option<u64>, block: &[PositionKey]) -> u64 {
         let mut digest = Sha256::new();
@@ -127,27 +129,19 @@ impl CacheObserver {
                 digest.update(index.to_le_bytes());
                 digest.update(length.to_le_bytes());
             }
-            if let Some(adapter) = content.adapter {
-                match self.adapters.get(adapter as usize) {
-                    Some(name) => {
-                        digest.update(b"n");
-                        update_with_length(&mut digest, name.as_bytes());
-                    }
-                    None => {
-                        digest.update(b"a");
-                        digest.update(adapter.to_le_bytes());
-                    }
-                }
+            if let Some(name) = self.adapter(key) {
+                digest.update(b"n");
+                update_with_length(&mut digest, name.as_bytes());
             }
         }
         let hash: [u8; 32] = digest.finalize().into();
         u64::from_be_bytes(hash[..8].try_into().expect("32 bytes begin with eight"))
     }
-}
 
-impl fmt::Debug for CacheObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheObserver").field("model", &self.model).finish_non_exhaustive()
+    /// The name of the adapter that a position has.
+    fn adapter(&self, key: &PositionKey) -> Option<&str> {
+        let PositionKey::Content(content) = key else { return None };
+        content.adapter.map(|index| self.adapters[index as usize].as_str())
     }
 }
 
@@ -155,20 +149,24 @@ impl fmt::Debug for CacheObserver {
 #[derive(Default)]
 struct KnownSequence {
     hashes: Vec<u64>,
-    adapter: Option<u32>,
+    adapter: Option<String>,
 }
 
 /// Compares the prefix cache of an engine with what it was before. When it is dropped, the engine has ended.
 pub(crate) struct ObservedCache {
     observer: CacheObserver,
+    hasher: BlockHasher,
     known: HashMap<SequenceId, KnownSequence>,
     /// The number of known sequences that have each block.
     holders: HashMap<u64, u32>,
 }
 
 impl ObservedCache {
-    pub fn new(observer: CacheObserver) -> ObservedCache {
-        ObservedCache { observer, known: HashMap::new(), holders: HashMap::new() }
+    /// The cache of an engine of a model with these adapters, in order.
+    pub fn new<'a>(observer: CacheObserver, adapters: impl IntoIterator<Item = &'a str>) -> ObservedCache {
+        let adapters = adapters.into_iter().map(str::to_owned).collect();
+        let hasher = BlockHasher { model: Arc::clone(&observer.model), adapters };
+        ObservedCache { observer, hasher, known: HashMap::new(), holders: HashMap::new() }
     }
 
     /// Tells what has changed since the last call.
@@ -189,7 +187,7 @@ impl ObservedCache {
                 changes.released.extend(known.hashes.drain(blocks..));
             } else if blocks > known.hashes.len() {
                 let (tenant, _) = cache.content(id);
-                let run = known.extend(&self.observer, tenant, &keys[..blocks * BLOCK_POSITIONS]);
+                let run = known.extend(&self.hasher, tenant, &keys[..blocks * BLOCK_POSITIONS]);
                 changes.runs.push(run);
             }
         }
@@ -254,20 +252,20 @@ struct Changes {
 
 impl KnownSequence {
     /// Adds the blocks of `keys`, all of the sequence's, that are not known yet; returns them.
-    fn extend(&mut self, observer: &CacheObserver, tenant: &Tenant, keys: &[PositionKey]) -> StoredBlocks {
+    fn extend(&mut self, hasher: &BlockHasher, tenant: &Tenant, keys: &[PositionKey]) -> StoredBlocks {
         let from = self.hashes.len();
-        if let (0, Some(PositionKey::Content(first))) = (from, keys.first()) {
-            self.adapter = first.adapter;
+        if let (0, Some(first)) = (from, keys.first()) {
+            self.adapter = hasher.adapter(first).map(str::to_owned);
         }
         let mut run = StoredBlocks {
             parent: self.hashes.last().copied(),
             tenant: tenant.clone(),
-            adapter: self.adapter,
+            adapter: self.adapter.clone(),
             ..StoredBlocks::default()
         };
         for block in keys.chunks_exact(BLOCK_POSITIONS).skip(from) {
             let parent = self.hashes.last().copied();
-            let hash = observer.block_hash(tenant, parent, block);
+            let hash = hasher.block_hash(tenant, parent, block);
             self.hashes.push(hash);
             run.hashes.push(hash);
             run.tokens.extend(block.iter().map(token));
@@ -320,6 +318,7 @@ fn update_with_length(digest: &mut Sha256, part: &[u8]) {
 mod tests {
     use std::sync::Mutex;
 
+    use girih_engine::PositionContent;
     use girih_engine::cache::SharingRules;
     use girih_graph::Span;
 
@@ -331,7 +330,7 @@ mod tests {
         let seen = Seen::default();
         let events = Arc::clone(&seen);
         let observer = CacheObserver::new("lily", move |new| events.lock().unwrap().extend(new));
-        (ObservedCache::new(observer), seen)
+        (ObservedCache::new(observer, []), seen)
     }
 
     fn taken(seen: &Seen) -> Vec<CacheEvent> {
@@ -402,7 +401,7 @@ mod tests {
     #[test]
     fn a_hash_is_of_the_tokens_before_the_tenant_and_the_model() {
         let block_hash = |model: &str, tenant: &Tenant, parent, block: &[PositionKey]| {
-            CacheObserver::new(model, |_| {}).block_hash(tenant, parent, block)
+            BlockHasher { model: model.into(), adapters: Vec::new() }.block_hash(tenant, parent, block)
         };
         let first = keys(0..64);
         let none = Tenant::default();
@@ -418,6 +417,21 @@ mod tests {
         assert!(!others.contains(&hash));
         let distinct: HashSet<u64> = others.into_iter().collect();
         assert_eq!(distinct.len(), others.len());
+    }
+
+    #[test]
+    fn a_hash_is_of_the_name_of_the_adapter_and_not_of_its_index() {
+        let block_hash = |names: &[&str], adapter| {
+            let first = PositionContent { given: None, token: 0, span: None, adapter };
+            let mut block = keys(0..64);
+            block[0] = PositionKey::Content(Arc::new(first));
+            let adapters = names.iter().map(|name| (*name).to_owned()).collect();
+            BlockHasher { model: "lily".into(), adapters }.block_hash(&Tenant::default(), None, &block)
+        };
+        let hash = block_hash(&["pirate", "poet"], Some(0));
+        assert_eq!(hash, block_hash(&["poet", "pirate"], Some(1)));
+        assert_ne!(hash, block_hash(&["pirate", "poet"], Some(1)));
+        assert_ne!(hash, block_hash(&["pirate", "poet"], None));
     }
 
     #[test]

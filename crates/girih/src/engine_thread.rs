@@ -39,7 +39,7 @@ struct EngineThread {
     engine: Engine,
     activity: Arc<ActivityRecord>,
     places: Arc<RequestPlaces>,
-    watch: Option<ObservedCache>,
+    observed_cache: Option<ObservedCache>,
     /// When the last step began.
     step_began: Instant,
     /// When each active request was admitted.
@@ -55,7 +55,7 @@ pub(crate) struct EngineReports {
     /// How long requests wait.
     pub places: Arc<RequestPlaces>,
     /// What its prefix cache has, if somebody wants to know.
-    pub watch: Option<ObservedCache>,
+    pub observed_cache: Option<ObservedCache>,
 }
 
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the
@@ -66,7 +66,7 @@ pub(crate) fn run(
     reports: EngineReports,
     life: EngineLife,
 ) -> Engine {
-    let EngineReports { activity, places, watch } = reports;
+    let EngineReports { activity, places, observed_cache } = reports;
     let mut thread = EngineThread {
         _life: life,
         commands,
@@ -74,7 +74,7 @@ pub(crate) fn run(
         engine,
         activity,
         places,
-        watch,
+        observed_cache,
         step_began: Instant::now(),
         admitted: HashMap::new(),
         reported: None,
@@ -96,8 +96,8 @@ impl EngineThread {
     fn serve(&mut self) {
         loop {
             self.activity.record(&self.engine, self.senders.len());
-            if let Some(watch) = &mut self.watch {
-                watch.look(self.engine.cache());
+            if let Some(cache) = &mut self.observed_cache {
+                cache.look(self.engine.cache());
             }
             self.report();
             if self.engine.is_idle() {

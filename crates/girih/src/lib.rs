@@ -123,7 +123,7 @@ pub use girih_graph::description::{
     AllowedValues, BackendChoice, BackendDevice, BackendInfo, BackendOption, DefaultRounding, SWITCH,
 };
 pub use girih_graph::{
-    DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,
+    BLOCK_POSITIONS, DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,
 };
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;

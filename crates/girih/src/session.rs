@@ -119,7 +119,8 @@ impl Session {
         let tower = plan.take_tower().map(|tower| ImageTower::new(plan.model(), tower, callback.clone()));
         let tower = tower.transpose()?.map(Arc::new);
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
-        let watch = plan.options().cache_observer.clone().map(ObservedCache::new);
+        let observer = plan.options().cache_observer.clone();
+        let observed_cache = observer.map(|observer| ObservedCache::new(observer, plan.model().adapters()));
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let arithmetic = plan.arithmetic().into();
         let (commands, inbox) = mpsc::channel();
@@ -146,8 +147,8 @@ impl Session {
                     record.record(&engine, 0);
                     let phases = engine.runner().phases();
                     life.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    let mut engine =
-                        run(engine, inbox, EngineReports { activity: record, places: served, watch }, life);
+                    let reports = EngineReports { activity: record, places: served, observed_cache };
+                    let mut engine = run(engine, inbox, reports, life);
                     if let Some(prompts) = &prompts {
                         prompts.save(&mut engine);
                     }

@@ -17,7 +17,7 @@ const MAX_WAIT: u32 = 3;
 /// The constraints of `count` replies whose thinking has at most `max` tokens.
 ///
 /// # Errors
-/// When the request has a constraint of the caller.
+/// As [`ThinkingBudget::new`]; constraints of the caller are returned as they are.
 pub(crate) fn ended_thinking(
     model: &Model,
     format: Option<&ReplyFormat>,

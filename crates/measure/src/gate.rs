@@ -78,8 +78,12 @@ pub struct TopChoices {
 }
 
 impl PromptVerdict {
-    /// How many steps have each side's token among the other's best `k`, which is at most 5.
+    /// How many steps have each side's token among the other's best `k`.
+    ///
+    /// # Panics
+    /// Unless `k` is from 1 to 5: a golden has the five best tokens of a step.
     pub fn top_choices(&self, k: usize) -> TopChoices {
+        assert!((1..=5).contains(&k), "a golden has the five best tokens of a step, not {k}");
         let within: Vec<[bool; 2]> = self.ranks.iter().map(|ranks| ranks.within(k)).collect();
         let count = |side: usize| within.iter().filter(|step| step[side]).count();
         TopChoices {
@@ -92,11 +96,12 @@ impl PromptVerdict {
 
 impl Verdict {
     /// Lets inclusion in the best `k` decide the greedy steps instead of the bound, which is wide for
-    /// weights that were quantized after the golden was made. Hidden states and logits of the prompts
-    /// still keep their bound.
+    /// weights that were quantized after the golden was made. A step that failed by the bound does not fail any more.
+    /// Hidden states and logits of the prompts still keep their bound.
     pub fn decide_by_top(&mut self, k: usize) {
         for prompt in &mut self.prompts {
             let is_included = prompt.top_choices(k).first_outside.is_none();
+            prompt.failed_step = None;
             prompt.passed = prompt.first_out_of_bound.is_none() && is_included;
         }
         self.passed = self.prompts.iter().all(|prompt| prompt.passed);
@@ -316,4 +321,40 @@ fn next_logits(engine: &mut Engine, prompt: TokenPrompt<'_>) -> Result<Vec<f32>>
         }
     }
     Ok(logits.expect("a request for logits ends with them or fails"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(ranks: &[(usize, Option<usize>)]) -> PromptVerdict {
+        let ranks = ranks
+            .iter()
+            .map(|&(golden_in_model, model_in_golden)| ChoiceRanks { golden_in_model, model_in_golden });
+        PromptVerdict {
+            prompt: 0,
+            tokens: 1,
+            passed: false,
+            logits_max_abs: 0.0,
+            first_out_of_bound: None,
+            equal_tokens: 0,
+            greedy_tokens: 2,
+            divergence: None,
+            failed_step: None,
+            ranks: ranks.collect(),
+        }
+    }
+
+    #[test]
+    fn tokens_among_the_best_of_the_other_side_are_counted() {
+        let found = prompt(&[(1, Some(1)), (3, Some(2)), (2, None)]);
+        let choices = |k: usize| {
+            let TopChoices { golden_in_model, model_in_golden, first_outside } = found.top_choices(k);
+            (golden_in_model, model_in_golden, first_outside)
+        };
+        assert_eq!(choices(1), (1, 1, Some(1)));
+        assert_eq!(choices(2), (2, 2, Some(1)));
+        assert_eq!(choices(3), (3, 2, Some(2)));
+        assert_eq!(prompt(&[(3, Some(2)), (1, Some(1))]).top_choices(3).first_outside, None);
+    }
 }

@@ -126,8 +126,8 @@ impl OpenVinoDevice {
         self.core.version()
     }
 
-    /// Compiles a model with further properties, of which those that the user gave have no effect, or imports what an earlier run
-    /// compiled if weights with the same identity are known.
+    /// Compiles a model with the device's properties and `more`, or imports what an earlier run compiled if weights with the same
+    /// identity are known. A property that the user gave replaces one of `more`.
     ///
     /// # Errors
     /// When OpenVINO refuses it.

@@ -43,7 +43,7 @@ pub fn closed(py: Python<'_>, what: &str) -> PyErr {
     refused(py, format!("the {what} is closed; open it again"))
 }
 
-/// The value of a JSON text that the Python part wrote.
-pub fn parsed(py: Python<'_>, text: &str) -> PyResult<serde_json::Value> {
-    girih::json::parse("the options", text).map_err(|error| raised(py, &error))
+/// The value of a JSON text that the Python part wrote; `what` names it in errors.
+pub fn parsed(py: Python<'_>, what: &str, text: &str) -> PyResult<serde_json::Value> {
+    girih::json::parse(what, text).map_err(|error| raised(py, &error))
 }

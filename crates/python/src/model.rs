@@ -87,7 +87,7 @@ impl Told {
 
 /// Opens a model and plans it.
 fn planned(py: Python<'_>, name: &str, open: &str, run: &str) -> PyResult<Plan> {
-    let (open, run) = (open_options(py, open)?, parsed(py, run)?);
+    let (open, run) = (open_options(py, open)?, parsed(py, "the options", run)?);
     let plan = py.detach(|| {
         let model = Model::open_with(name, &open)?;
         model.plan(json::run_options(&run, &open)?)
@@ -177,7 +177,7 @@ impl PyModel {
 
     /// Queues a request in JSON.
     fn generate(&self, py: Python<'_>, request: &str) -> PyResult<PyReply> {
-        let (session, value, opened) = (self.session(py)?, parsed(py, request)?, &self.opened);
+        let (session, value, opened) = (self.session(py)?, parsed(py, "the request", request)?, &self.opened);
         // The session goes with the closure, as dropping the last one waits for a thread.
         let reply = py.detach(move || session.generate(json::request(&value, opened)?));
         let reply = reply.map_err(|error| raised(py, &error))?;

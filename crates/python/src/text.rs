@@ -10,7 +10,7 @@ use crate::waiting::lock;
 
 /// The options of opening in a JSON text.
 pub fn open_options(py: Python<'_>, text: &str) -> PyResult<OpenOptions> {
-    let value = parsed(py, text)?;
+    let value = parsed(py, "the options", text)?;
     json::open_options(&value).map_err(|error| raised(py, &error))
 }
 
@@ -81,14 +81,14 @@ impl PyTokenizer {
 
     /// A conversation as the chat template writes it: a JSON list of spans with their origin.
     fn render(&self, py: Python<'_>, conversation: &str) -> PyResult<String> {
-        let value = parsed(py, conversation)?;
+        let value = parsed(py, "the conversation", conversation)?;
         let spans = py.detach(|| self.rendered(&json::conversation(&value)?));
         Ok(json::text_spans(&spans.map_err(|error| raised(py, &error))?).to_string())
     }
 
     /// The ids of a conversation as the chat template writes it.
     fn encode_chat(&self, py: Python<'_>, conversation: &str) -> PyResult<Vec<u32>> {
-        let value = parsed(py, conversation)?;
+        let value = parsed(py, "the conversation", conversation)?;
         let ids = py.detach(|| self.template_tokens(&json::conversation(&value)?));
         ids.map_err(|error| raised(py, &error))
     }

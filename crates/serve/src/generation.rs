@@ -320,20 +320,14 @@ pub(crate) async fn turns(
 ) -> Result<impl Send + use<>, ApiError> {
     // Before its turn, for which others wait.
     let fetched = state.fetching_images.fetch(model, &caller.tenant, &mut request.prompts).await?;
-    let image_turn = match first_image(&request.prompts) {
-        Some(_) => model.image_turn().await?,
-        None => None,
-    };
-    Ok((model.turn().await, image_turn, fetched))
+    Ok((model.turns(first_image(&request.prompts).is_some()).await?, fetched))
 }
 
-/// The error of a request whose conversation sets these variables of its template.
+/// The error of a request; one of its template names the variables that the request set, if it did.
 pub(crate) fn of_template(error: girih::Error, model: &Model, varied: Option<&Conversation>) -> ApiError {
     match varied {
-        Some(conversation) if error.kind() == ErrorKind::Other => {
-            template_fault::of_variables(error, model, conversation)
-        }
-        _ => error.into(),
+        Some(conversation) => template_fault::of_variables(error, model, conversation),
+        None => error.into(),
     }
 }
 
@@ -424,8 +418,8 @@ impl GenerationRequest {
         for (index, prompt) in prompts.into_iter().enumerate() {
             let PromptRequest { request, varied, call_ids } = self.of_prompt(prompt, index == 0, &context)?;
             let replies = session.generate_several(request, self.count);
-            let replies = replies.map_err(|error| match &varied {
-                Some(_) if error.kind() == ErrorKind::Other => of_template(error, &model, varied.as_ref()),
+            let replies = replies.map_err(|error| match error.kind() {
+                ErrorKind::Other => of_template(error, &model, varied.as_ref()),
                 _ => refusal(error, session, &caller.tenant),
             })?;
             for (number, reply) in replies.into_iter().enumerate() {
@@ -503,7 +497,7 @@ impl GenerationRequest {
     }
 
     /// Refuses log-probabilities of `tokens` tokens of prompts if they would take too much memory.
-    fn check_prompt_logprobs(&self, tokens: u32) -> Result<(), ApiError> {
+    pub(crate) fn check_prompt_logprobs(&self, tokens: u32) -> Result<(), ApiError> {
         let Some(top) = self.prompt_logprobs else { return Ok(()) };
         let count = u64::from(tokens) * (u64::from(top) + 1) * u64::from(self.count);
         if count <= MAX_PROMPT_LOGPROBS {

@@ -27,6 +27,7 @@ mod field_words;
 mod find_model;
 pub mod generation;
 pub mod guard;
+mod hexadecimal;
 mod image_fetcher;
 mod images;
 mod json_body;

@@ -165,17 +165,20 @@ impl ListedModel {
         self.model.check_videos().map_err(|error| unread_video(param, &error.to_string()))
     }
 
-    /// Waits for one of the turns of the model, which end with the result.
-    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.turns).acquire_owned().await.ok()
-    }
-
-    /// Waits until the requests with images before this one are queued; dropping the result lets the next one go on.
+    /// Waits for one of the turns of the model, and before it, for a request with images, until those before it are
+    /// queued. Dropping the result lets the next ones go on.
     ///
     /// # Errors
-    /// When that takes longer than [`girih::RunOptions::max_wait`]: status 429.
-    pub(crate) async fn image_turn(&self) -> std::result::Result<Option<OwnedSemaphorePermit>, ApiError> {
-        turn_within(&self.image_turn, self.run_options.max_wait).await.map(Some)
+    /// When the wait for images takes longer than [`girih::RunOptions::max_wait`]: status 429.
+    pub(crate) async fn turns(
+        &self,
+        has_images: bool,
+    ) -> std::result::Result<[Option<OwnedSemaphorePermit>; 2], ApiError> {
+        let image_turn = match has_images {
+            true => Some(turn_within(&self.image_turn, self.run_options.max_wait).await?),
+            false => None,
+        };
+        Ok([image_turn, Arc::clone(&self.turns).acquire_owned().await.ok()])
     }
 }
 
@@ -187,8 +190,7 @@ fn add(pool: &ModelPool, kv_events: Option<&Arc<KvEvents>>, model: &ListedModel)
     let ServedModel { name, source, open_options, run_options, .. } = &model.served;
     let mut run_options = run_options.clone();
     if let Some(events) = kv_events {
-        let adapters = model.model.adapters().map(str::to_owned).collect();
-        run_options.cache_observer = Some(events.observer(name, adapters));
+        run_options.cache_observer = Some(events.observer(name));
     }
     pool.add(name, source, open_options.clone(), run_options)
 }

@@ -2,8 +2,6 @@
 //!
 //! `web/` holds the sources, and `web/check.sh` builds `crates/serve/page/` from them.
 
-use std::fmt::Write;
-
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::http::HeaderName;
@@ -18,6 +16,7 @@ use sha2::Sha256;
 
 use crate::access::PageToken;
 use crate::error::Dialect;
+use crate::hexadecimal::hexadecimal;
 
 /// The routes of the page. They carry no key, as a browser cannot send one before it has the page.
 pub const PATHS: [&str; 7] =
@@ -107,11 +106,7 @@ fn has(request: &HeaderMap, tag: &HeaderValue) -> bool {
 
 /// The quoted digest of a file.
 fn entity_tag(bytes: &[u8]) -> HeaderValue {
-    let mut tag = String::from('"');
-    for byte in &Sha256::digest(bytes)[..16] {
-        write!(tag, "{byte:02x}").expect("a string accepts all text");
-    }
-    tag.push('"');
+    let tag = format!("\"{}\"", hexadecimal(&Sha256::digest(bytes)[..16]));
     HeaderValue::from_str(&tag).expect("quotes and hexadecimal digits are valid in headers")
 }
 

@@ -37,9 +37,15 @@ pub async fn render(
             hook: hook.as_ref(),
             client: &there,
         };
+        let mut tokens = 0_u32;
         let rendered = prompts.into_iter().map(|prompt| {
-            let PromptRequest { request, varied, .. } = request.of_prompt(prompt, true, &context)?;
-            session.render(request).map_err(|error| of_template(error, context.model, varied.as_ref()))
+            let PromptRequest { request: of_prompt, varied, .. } =
+                request.of_prompt(prompt, true, &context)?;
+            let rendered = session.render(of_prompt);
+            let rendered = rendered.map_err(|error| of_template(error, context.model, varied.as_ref()))?;
+            tokens = tokens.saturating_add(u32::try_from(rendered.tokens.len()).unwrap_or(u32::MAX));
+            request.check_prompt_logprobs(tokens)?;
+            Ok(rendered)
         });
         rendered.collect()
     })

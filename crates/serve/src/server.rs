@@ -22,7 +22,7 @@ use crate::api;
 use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
 use crate::guard::guarded;
-use crate::kv_events::EventSockets;
+use crate::kv_events::{EventSockets, KvEventsOptions};
 use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::{AccessLog, Observer, TraceExporter};
 use crate::openapi;
@@ -146,12 +146,12 @@ impl Server {
         let tls = options.tls.as_ref();
         let tls = tls.map(|(certificates, key)| tls::load(certificates, key)).transpose()?;
         check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
-        let socket = listen(asked)?;
+        let socket = listener::listen(asked).map_err(|error| unheard(asked, &error))?;
         let address = socket.local_addr().map_err(|error| failed("the address is unknown", &error))?;
-        let events = options.kv_events.as_ref().map(EventSockets::listen).transpose()?;
         if let Some(events) = &mut options.kv_events {
-            events.pod.get_or_insert_with(|| address.to_string());
+            name_events(events, address)?;
         }
+        let events = options.kv_events.as_ref().map(EventSockets::listen).transpose()?;
         // Before threads are started, as Landlock does not hold those that run already.
         let sandbox = confinement(&options)?.as_ref().map(confine).unwrap_or_default();
         if let Some(log) = &options.access_log {
@@ -338,16 +338,27 @@ fn publish_events(
 fn on_runtime(socket: std::net::TcpListener, runtime: &Runtime, address: SocketAddr) -> Result<TcpListener> {
     let _entered = runtime.enter();
     let listener = TcpListener::from_std(socket);
-    listener.map_err(|error| failed(&format!("{address} cannot be listened on"), &error))
+    listener.map_err(|error| unheard(address, &error))
 }
 
-/// A socket that listens on this address.
-fn listen(address: SocketAddr) -> Result<std::net::TcpListener> {
-    let socket = std::net::TcpListener::bind(address).and_then(|socket| {
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    });
-    socket.map_err(|error| failed(&format!("{address} cannot be listened on"), &error))
+/// Completes the name of the server in its events by its address.
+///
+/// # Errors
+/// When other servers may have the same address.
+fn name_events(events: &mut KvEventsOptions, address: SocketAddr) -> Result<()> {
+    if events.pod.is_none() && address.ip().to_canonical().is_unspecified() {
+        let sentence = format!(
+            "events need the name of this server, as {address} is not its own: add --kv-events-pod NAME"
+        );
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
+    events.pod.get_or_insert_with(|| address.to_string());
+    Ok(())
+}
+
+/// The error of an address that cannot be listened on.
+fn unheard(address: SocketAddr, error: &io::Error) -> Error {
+    failed(&format!("{address} cannot be listened on"), error)
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {

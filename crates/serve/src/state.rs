@@ -116,7 +116,7 @@ impl ServerState {
     /// What the server does.
     pub fn phase(&self) -> ServerPhase {
         let phases = [ServerPhase::Loading, ServerPhase::Ready, ServerPhase::Leaving, ServerPhase::Draining];
-        phases[usize::from(self.phase.load(Ordering::Acquire)).min(3)]
+        phases[usize::from(self.phase.load(Ordering::Acquire)).min(phases.len() - 1)]
     }
 
     /// Says what the server does now.

@@ -292,7 +292,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }))?;
     } else {
         for prompt in &verdict.prompts {
-            print_line!("{}{}", sentence(prompt), top_sentence(prompt, top))?;
+            print_line!("{}{}", sentence(prompt, decides.is_some()), top_sentence(prompt, top))?;
         }
         for (index, rows) in &images {
             let first = rows.iter().find(|row| !row.within());
@@ -400,8 +400,8 @@ fn out_of_bound(first: Option<&LayerRow>) -> String {
     })
 }
 
-/// The result of one prompt, for people.
-fn sentence(prompt: &PromptVerdict) -> String {
+/// The result of one prompt, for people. If ranks decide about steps, the allowance of a step counts for nothing.
+fn sentence(prompt: &PromptVerdict, ranks_decide: bool) -> String {
     let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
     let tokens = counted(*tokens, "token");
     let mut text = format!(
@@ -409,10 +409,11 @@ fn sentence(prompt: &PromptVerdict) -> String {
     );
     text += &out_of_bound(prompt.first_out_of_bound.as_ref());
     if let Some(Divergence { step, ours, golden, margin, allowance, tolerated, .. }) = &prompt.divergence {
-        let rating = if *tolerated { "tolerated" } else { "not tolerated" };
-        text += &format!(
-            "; at step {step} the model chose {ours} and the golden {golden} by {margin:.2e}, {rating}: {allowance:.2e} is allowed"
-        );
+        text += &format!("; at step {step} the model chose {ours} and the golden {golden} by {margin:.2e}");
+        if !ranks_decide {
+            let rating = if *tolerated { "tolerated" } else { "not tolerated" };
+            text += &format!(", {rating}: {allowance:.2e} is allowed");
+        }
     }
     if let Some(failed) = &prompt.failed_step {
         text += &format!("; step {} fails: {}", failed.step, disagreement(failed));

@@ -826,3 +826,24 @@ fn wrong_calls_end_with_2_and_an_error() {
     change(&file, "p0.input_ids", 2, |_| -1.0);
     compare("verify", name(&llama), &file).fails(2, "holds the id -1");
 }
+
+/// The bound of a quantized copy is wide, so ranks decide its greedy steps: eight bits keep the order of the best five, and
+/// four bits do not.
+#[test]
+fn ranks_decide_the_greedy_steps_of_a_quantized_copy() {
+    let (folder, out) = (fixture("gemma3_text"), Folder::new());
+    let golden = folder.join("golden.safetensors");
+    for (file, passes) in [("q8_0", true), ("q4_0", false)] {
+        let copy = out.file(&format!("{file}.gguf"));
+        girih(&["quantize", name(&folder), name(&copy), "--type", file, "--quiet"]).done();
+        let call = compare("verify", name(&copy), &golden).with(&["--top-k", "5"]);
+        let text = if passes { call.done().stdout } else { call.fails(1, "").stdout };
+        assert!(text.contains("inclusion in the best 5 decides greedy steps"), "{text}");
+        assert!(!text.contains("allowed") && !text.contains("fails:"), "{text}");
+        assert_eq!(text.contains("first outside at step"), !passes, "{text}");
+    }
+    // The folder's own numbers keep their bound.
+    let text = compare("verify", name(&folder), &golden).with(&["--top-k", "1"]).done().stdout;
+    assert!(!text.contains("decides"), "{text}");
+    compare("verify", name(&folder), &golden).with(&["--top-k", "6"]).fails(2, "6 is not in 1..=5");
+}

@@ -3,7 +3,7 @@
 use std::fs;
 
 use girih_convert::{IebsOptions, write_iebs};
-use girih_file::{Container, FileLimits};
+use girih_file::{ByteSource, Container, FileLimits, safetensors};
 use girih_tensor::DType;
 
 use super::{COMMITTED, SMALL, check_copy, committed, open, options, with_recipe, write};
@@ -37,12 +37,17 @@ fn pruned_matrices_are_stored_by_blocks() {
         let report = write(&model, &sparse, &with_recipe("safetensors", &recipe)).unwrap();
         write(&model, &dense, &with_recipe("bf16", &recipe)).unwrap();
         let (copy, twin) = (open(&sparse), open(&dense));
-        let mut matrices = 0;
+        let file = ByteSource::open(&sparse.join("model.safetensors")).unwrap();
+        let header = safetensors::parse(&file, &FileLimits::DEFAULT).unwrap();
+        let (mut matrices, mut stored, mut whole) = (0, 0, 0);
         for tensor in report.tensors.iter().filter(|tensor| tensor.sparsity.is_some()) {
             let info = copy.weights.container().tensor(&tensor.name).unwrap();
             assert_eq!((info.dtype, info.shape), (tensor.stored, tensor.shape), "{}", tensor.name);
             matrices += 1;
+            (stored, whole) = (stored + header.tensors[&tensor.name].bytes, whole + info.bytes);
         }
+        // Half of the blocks, and the list of them.
+        assert!((stored as f64) < 0.6 * whole as f64, "{kind}: {stored} of {whole} bytes");
         assert!(matrices >= 14, "{matrices} matrices");
         for name in model.weights.names() {
             assert!(

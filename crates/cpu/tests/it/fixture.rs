@@ -40,6 +40,18 @@ impl Source {
         }
     }
 
+    /// Gives layer 1 the weights of layer 0.
+    pub fn double_layer(&mut self) {
+        let layer: Vec<_> = self
+            .0
+            .iter()
+            .filter_map(|(name, bytes)| {
+                Some((format!("layers.1.{}", name.strip_prefix("layers.0.")?), bytes.clone()))
+            })
+            .collect();
+        self.0.extend(layer);
+    }
+
     /// The numbers of a weight.
     pub fn numbers(&self, name: &str, dtype: DType, rows: usize, columns: usize) -> Vec<f32> {
         let view = girih_tensor::View::new(dtype, rows, columns, &self.0[name]).unwrap();

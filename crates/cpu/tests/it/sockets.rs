@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use girih_cpu::kernels::tables;
 use girih_cpu::topology::Topology;
-use girih_cpu::{Affinity, Cpu, CpuOptions, HostMachine, MemoryPolicy, Residence};
+use girih_cpu::{Affinity, Cpu, CpuOptions, EqualWeights, HostMachine, MemoryPolicy, Residence};
 use girih_graph::{Backend, ErrorKind, Graph};
 use girih_tensor::DType;
 
-use crate::fixture::{Random, Source, on};
+use crate::fixture::{Random, Source, cpu, on};
 use crate::two_layers::{Model, logits, model};
 
 /// The CPUs of this machine that stand for the sockets' first; the same one if there is no other.
@@ -78,6 +78,31 @@ fn copies_of_hot_weights_change_no_bit_and_are_planned() {
             }
         }
     }
+}
+
+#[test]
+fn equal_weights_share_their_copies() {
+    let Some(machine) = machine() else { return };
+    let tokens: Vec<u32> = (0..40).map(|at| at * 7 % 50).collect();
+    let graph = model(Model { width: 256, weights: DType::Q4_0, ..Model::default() });
+    let mut source = Source::random(&graph, &mut Random(14));
+    source.double_layer();
+    let want = logits(&mut *on(cpu(1), &graph, &source, 4), &tokens, 7);
+    let copies = |equal_weights| {
+        let options = CpuOptions { equal_weights, ..options(2, Some(1 << 30)) };
+        let cpu = Cpu::on_machine(options, tables()[0], &machine).unwrap();
+        let runner = &mut *on(cpu, &graph, &source, 4);
+        let said = runner.tuning().unwrap();
+        assert!(logits(runner, &tokens, 7) == want, "{said}");
+        let (_, said) = said.split_once(" copied to each of 2 sockets, ").unwrap();
+        said.strip_suffix(" bytes in all").unwrap().parse::<u64>().unwrap()
+    };
+    let (own, shared) = (copies(EqualWeights::Keep), copies(EqualWeights::Share));
+    let layer = graph
+        .weights()
+        .filter(|(_, weight)| weight.name.starts_with("layers.1.") && weight.shape.extents().len() > 1);
+    let layer: u64 = layer.map(|(_, weight)| weight.dtype.bytes(&weight.shape).unwrap() as u64).sum();
+    assert!(layer > 0 && own - shared == 2 * layer, "{own} and {shared} bytes, a layer has {layer}");
 }
 
 #[test]

@@ -325,7 +325,7 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
     std::fs::write(folder.join("model.bin"), b"").unwrap();
     assert_eq!(
         error(&folder.join("model.bin")),
-        "F/model.bin: is neither a folder nor a .safetensors or .gguf file"
+        "F/model.bin: is neither a folder nor a .safetensors, .gguf or .iebs file"
     );
 }
 

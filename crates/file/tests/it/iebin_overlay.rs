@@ -141,6 +141,12 @@ fn cases() -> Vec<(&'static str, String)> {
     let bits = |exceptions: u64| group(&target([2, bytes, 0, mask, 0, exceptions, exceptions]));
     let lone = |default: &str| overlay(&format!(r#"{{"default":{default},"targets":[]}}"#));
     let second = |numbers: [u64; 7]| group(&format!("{},{}", target(good), target(numbers)));
+    let whole = group(&[good, [3, bytes, mask, mask, BITS, bytes, bytes]].map(target).join(","));
+    let default_at = |offset: u64| {
+        let targets = target([5, 32, 2 * mask, 4, BITS + bytes, 1, 1]);
+        let default = format!(r#"{{"tensor_index":4,"nbytes":32,"default_off":{offset}}}"#);
+        whole.replace("]}]}", &format!(r#"]}},{{"default":{default},"targets":[{targets}]}}]}}"#))
+    };
     vec![
         ("empty", String::new()),
         ("not-json", "groups".to_owned()),
@@ -154,6 +160,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("file-not-there", overlay("").replace("model.masks", "no.masks")),
         ("file-outside", overlay("").replace("model.masks.bin", "../..")),
         ("file-is-no-bin", overlay("").replace("model.masks.bin", "/etc/passwd")),
+        ("files-equal", overlay("").replace("model.masks", "model.defaults")),
         (
             "totals-other",
             overlay("").replace(
@@ -169,6 +176,7 @@ fn cases() -> Vec<(&'static str, String)> {
             "default-offset-wraps",
             lone(r#"{"tensor_index":1,"nbytes":16,"default_off":18446744073709551608}"#),
         ),
+        ("default-overlaps", default_at(100)),
         ("default-size-of-entry", lone(r#"{"tensor_index":1,"nbytes":16,"default_off":0}"#)),
         ("index-past-end", with(0, 6)),
         ("index-twice", second([2, bytes, mask, mask, BITS, bytes, bytes])),

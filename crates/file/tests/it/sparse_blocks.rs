@@ -1,9 +1,12 @@
 //! Sparse matrices in safetensors: what they read as, and bad ones with their errors.
 
+use std::fs;
+
 use girih_file::sparse_blocks::SparseLayout;
 use girih_file::{Container, ContainerKind, FileLimits};
 use girih_tensor::{DType, Random, Result, Shape};
 
+use crate::folder::empty_folder;
 use crate::iebin::bytes;
 use crate::raw;
 
@@ -33,17 +36,23 @@ fn stored(layout: &SparseLayout, dense: &[u8]) -> (Vec<u8>, (String, String)) {
     (bytes, layout.pair("w", blocks))
 }
 
-fn open(pair: &(String, String), stored: &[u8]) -> Result<Container> {
+/// A file of `w`, and of a tensor without values.
+fn file(pair: &(String, String), stored: &[u8]) -> Vec<u8> {
     let text = |text: &str| serde_json::to_string(text).unwrap();
     let count = stored.len();
     let header = format!(
-        r#"{{"__metadata__":{{{}:{}}},"w":{{"dtype":"U8","shape":[{count}],"data_offsets":[0,{count}]}}}}"#,
+        r#"{{"__metadata__":{{{}:{}}},"w":{{"dtype":"U8","shape":[{count}],"data_offsets":[0,{count}]}},"empty":{{"dtype":"U8","shape":[0],"data_offsets":[{count},{count}]}}}}"#,
         text(&pair.0),
         text(&pair.1)
     );
     let mut file = raw::safetensors(&header, count);
     let data = file.len() - count;
     file[data..].copy_from_slice(stored);
+    file
+}
+
+fn open(pair: &(String, String), stored: &[u8]) -> Result<Container> {
+    let file = file(pair, stored);
     Container::memory(ContainerKind::Safetensors, "m.safetensors", file, &FileLimits::DEFAULT)
 }
 
@@ -66,6 +75,45 @@ fn blocks_read_as_the_dense_matrix() {
             assert!(bytes(&container, "w") == dense, "{dtype} {shape:?}");
         }
     }
+}
+
+#[test]
+fn an_index_names_sparse_matrices() {
+    let folder = empty_folder("sparse-index");
+    let layout = SparseLayout::new(Shape::matrix(4, 4), DType::F32, [2, 2]).unwrap();
+    let dense = dense(DType::F32, [4, 4], [2, 2], |block| block == 1);
+    let (stored, pair) = stored(&layout, &dense);
+    fs::write(folder.join("1.safetensors"), file(&pair, &stored)).unwrap();
+    fs::write(folder.join("2.safetensors"), raw::good_safetensors()).unwrap();
+    let others = r#""a":"2.safetensors","b":"2.safetensors","scalar":"2.safetensors""#;
+    let with_index = |map: &str| {
+        let index = format!(r#"{{"weight_map":{{"empty":"1.safetensors",{map}}}}}"#);
+        fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+        Container::open(&folder, &FileLimits::DEFAULT)
+    };
+    let container = with_index(&format!(r#""w":"1.safetensors",{others}"#)).unwrap();
+    assert_eq!(container.tensor("w").unwrap().dtype, DType::F32);
+    assert!(bytes(&container, "w") == dense);
+    let error = with_index(&format!(r#""w":"2.safetensors",{others}"#)).unwrap_err().to_string();
+    assert!(error.contains("'w' is listed in '2.safetensors', but that file does not contain it"), "{error}");
+    let error = with_index(others).unwrap_err().to_string();
+    assert!(error.contains("1.safetensors: tensor 'w' is not listed in the index"), "{error}");
+}
+
+/// A file of a hole, so that the length of the list is as its header says.
+#[test]
+fn a_list_of_blocks_has_a_cap() {
+    let path = empty_folder("sparse-cap").join("w.iebs");
+    let (columns, blocks) = (1 << 26, 1 << 26);
+    let header = [1, 2, columns, 1, 1, blocks, 0, 0, 0, 0].map(u32::to_le_bytes).concat();
+    fs::write(&path, [b"IEBS".as_slice(), &header].concat()).unwrap();
+    let length = 44 + 4 * (3 + 2 * u64::from(blocks));
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+    let error = Container::open(&path, &FileLimits::DEFAULT).unwrap_err().to_string();
+    assert!(
+        error.contains("w.iebs: has a list of blocks of 268435468 bytes; the cap is 268435456"),
+        "{error}"
+    );
 }
 
 /// Half of the blocks take half of the bytes, and a hundredth for the list.
@@ -91,11 +139,14 @@ fn bad_matrices_are_refused_with_a_sentence() {
         bytes[4 * index..][..4].copy_from_slice(&word.to_le_bytes());
         (pair.clone(), bytes)
     };
+    let wide = r#"{"shape":[1,18446744073709551584],"dtype":"q4_0","block":[1,64],"blocks":4}"#;
+    let whole_row = ((pair.0.clone(), wide.to_owned()), good.clone());
     let cases = [
         (with_text("[4,4]", "[4]"), "a matrix with values is needed"),
         (with_text("[4,4]", "[0,4]"), "a matrix with values is needed"),
         (with_text("[4,4]", "[9223372036854775807,4]"), "exceeds the address space"),
         (with_text("[4,4]", "[400000000000,4]"), "are stored as u8"),
+        (whole_row, "exceed the address space"),
         (with_text("[4,4]", "\"4x4\""), "is not a sparse matrix"),
         (with_text("f32", "f99"), "is not a storage format"),
         (with_text("f32", "q4_0"), "whose own blocks are 1x32"),

@@ -56,6 +56,7 @@ fn taken_conversation(fields: &mut JsonFields) -> Result<Option<Conversation>> {
         }
         return Ok(None);
     };
+    // A fault of a tool is told here, not when the template runs.
     tools.as_deref().map(Tool::list).transpose()?;
     Ok(Some(Conversation {
         messages,
@@ -109,20 +110,16 @@ fn text_or_tokens(value: &Value) -> Option<Prompt> {
 /// When a field is unknown or has a wrong value, or fields exclude each other.
 pub fn request(value: &Value, model: &Model) -> Result<Request> {
     let mut fields = JsonFields::new("request", value)?;
-    let mut request =
-        Request::new(prompt(&mut fields, model)?).sampling(sampling(&mut fields, model.default_sampling())?);
+    let prompt = prompt(&mut fields, model)?;
+    let is_chat = matches!(prompt, Prompt::Conversation(_));
+    let mut request = Request::new(prompt).sampling(sampling(&mut fields, model.default_sampling())?);
     request = with_length(request, &mut fields)?;
-    request = with_thinking(request, &mut fields, is_chat(value))?;
+    request = with_thinking(request, &mut fields, is_chat)?;
     request = with_stops(request, &mut fields)?;
     request = with_numbers(request, &mut fields)?;
     request = with_constraint(request, &mut fields)?;
     fields.finish()?;
     Ok(request)
-}
-
-/// Whether a request continues a conversation.
-fn is_chat(value: &Value) -> bool {
-    value.get("messages").is_some_and(|messages| !messages.is_null())
 }
 
 fn prompt(fields: &mut JsonFields, model: &Model) -> Result<Prompt> {

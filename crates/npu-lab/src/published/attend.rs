@@ -3,7 +3,7 @@
 //! tiles of its head and keeps one; each stage reads a quarter of the keys.
 //! Nothing is double-buffered.
 
-use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
+use girih_npu::form::schedule::{Affine, CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
 
 use super::design::{
@@ -142,11 +142,9 @@ impl AirAttention {
         for sent in 0..u64::from(self.q_tiles) * depth {
             body.push(qk.acquire_full());
             if sent / depth == tile_of_q {
-                body.push(call(
-                    "copy",
-                    vec![qk.slot(0), CallOperand::whole(q)],
-                    &[ATTENTION_CHUNK * ATTENTION_CHUNK],
-                ));
+                let offset = Affine::constant((sent % depth * bytes).cast_signed());
+                let part = CallOperand { offset, ..CallOperand::whole(q) };
+                body.push(call("copy", vec![qk.slot(0), part], &[ATTENTION_CHUNK * ATTENTION_CHUNK]));
             }
             body.push(qk.release_empty());
         }

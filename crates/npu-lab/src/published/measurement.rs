@@ -33,8 +33,6 @@ pub enum RowRole {
     Fitted(&'static str),
     /// No figure was fitted to it: it tests the simulator.
     HeldOut,
-    /// It is printed and not counted, for this reason.
-    Shown(&'static str),
 }
 
 /// What was measured.
@@ -71,17 +69,11 @@ pub(super) enum StepKind {
 }
 
 impl RowRole {
-    /// Whether the row counts in medians and percentiles.
-    pub fn is_counted(self) -> bool {
-        !matches!(self, RowRole::Shown(_))
-    }
-
     /// The role in tables.
     pub fn name(self) -> &'static str {
         match self {
             RowRole::Fitted(_) => "fitted",
             RowRole::HeldOut => "held out",
-            RowRole::Shown(_) => "shown",
         }
     }
 }

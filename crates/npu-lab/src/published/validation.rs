@@ -120,8 +120,6 @@ pub fn validate(
         }
         validation.energies.extend(found);
     }
-    let growth = growth(&validation.predictions);
-    validation.predictions.extend(growth);
     Ok(validation)
 }
 
@@ -139,19 +137,6 @@ const BREAKDOWN: &str = "mlir_air_llama1b_kernel_breakdown.csv";
 
 /// The tokens of Gemma-3-1B between which only the keys and values of full layers grow.
 const GROWTH: [&str; 2] = ["gemma3-1b token at 1024", "gemma3-1b token at 32768"];
-
-/// The difference between two tokens, published and simulated.
-fn growth(predictions: &[Prediction]) -> Option<Prediction> {
-    let at = |label: &str| predictions.iter().find(|one| one.measured.label == label);
-    let (short, long) = (at(GROWTH[0])?, at(GROWTH[1])?);
-    let measured = Measurement {
-        label: format!("{} less {}", GROWTH[1], GROWTH[0]),
-        micros: long.measured.micros - short.measured.micros,
-        role: RowRole::HeldOut,
-        ..long.measured.clone()
-    };
-    Some(Prediction { measured, micros: long.micros - short.micros })
-}
 
 /// A row of a table: file, label and the bits of its microseconds.
 type RowId = (String, String, u64);
@@ -235,16 +220,21 @@ impl Prediction {
     pub fn error(&self) -> f64 {
         self.micros / self.measured.micros - 1.0
     }
+
+    /// Whether the row is of launches, and not of whole steps of a model.
+    pub fn is_of_launches(&self) -> bool {
+        matches!(self.measured.subject, MeasuredSubject::Launches(_))
+    }
 }
 
 impl Validation {
-    /// The median and the 90th percentile of the absolute errors of the counted
+    /// The median and the 90th percentile of the absolute errors of the
     /// predictions that `keep` accepts, and the number of these predictions.
     pub fn spread(&self, keep: impl Fn(&Prediction) -> bool) -> (f64, f64, usize) {
         let mut errors: Vec<f64> = self
             .predictions
             .iter()
-            .filter(|prediction| prediction.measured.role.is_counted() && keep(prediction))
+            .filter(|prediction| keep(prediction))
             .map(|prediction| prediction.error().abs())
             .collect();
         errors.sort_by(f64::total_cmp);
@@ -266,6 +256,14 @@ impl Validation {
             Some(PassTime { phase: pass.phase, millis, published: pass.millis })
         };
         PASSES.iter().filter_map(time).collect()
+    }
+
+    /// The published and the simulated microseconds by which a token of Gemma-3-1B takes longer after 32,768 positions
+    /// than after 1,024, if both are among the predictions.
+    fn growth(&self) -> Option<(f64, f64)> {
+        let at = |label: &str| self.predictions.iter().find(|one| one.measured.label == label);
+        let (short, long) = (at(GROWTH[0])?, at(GROWTH[1])?);
+        Some((long.measured.micros - short.measured.micros, long.micros - short.micros))
     }
 }
 
@@ -292,15 +290,15 @@ impl fmt::Display for Validation {
                 writeln!(f, "# {table}, {target}")?;
             }
             let (error, name) = (prediction.error() * 100.0, role.name());
-            write!(f, "{micros:>8.0}us {:>8.0}us {error:>+6.1}%  {name:<8}  {label}", prediction.micros)?;
-            match role {
-                RowRole::Shown(reason) => writeln!(f, " ({reason})")?,
-                _ => writeln!(f)?,
-            }
+            writeln!(f, "{micros:>8.0}us {:>8.0}us {error:>+6.1}%  {name:<8}  {label}", prediction.micros)?;
         }
         self.summary(f)?;
         for PassTime { phase, millis, published: (low, high) } in self.pass_times() {
             writeln!(f, "{phase} of the model: {millis:.1} ms of array time, published {low}-{high} ms")?;
+        }
+        if let Some((published, simulated)) = self.growth() {
+            let [short, long] = GROWTH;
+            writeln!(f, "{long} less {short}: {simulated:.0}us, published {published:.0}us")?;
         }
         self.energies.iter().try_for_each(|row| writeln!(f, "{row}"))?;
         self.skipped.iter().try_for_each(|row| writeln!(f, "not simulated: {row}"))?;
@@ -321,6 +319,9 @@ impl Validation {
         let held_out = |prediction: &Prediction| prediction.measured.role == RowRole::HeldOut;
         line(f, "median, 90th percentile and number of all rows", &|_| true)?;
         line(f, "rows that no figure was fitted to", &held_out)?;
+        line(f, "these without whole steps of models", &|prediction| {
+            held_out(prediction) && prediction.is_of_launches()
+        })?;
         line(f, "rows that figures were fitted to", &|prediction| !held_out(prediction))?;
         line(f, "rows of 0.5 ms or more", &|prediction| prediction.measured.micros >= DISPATCH_FLOOR_MICROS)?;
         line(f, "GEMM and GEMV", &|prediction| {

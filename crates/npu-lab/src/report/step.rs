@@ -27,8 +27,8 @@ pub struct StepReport {
     pub rows: u32,
     /// Tokens before the step.
     pub position: u32,
-    /// Seconds of the whole step; nothing overlaps. A token stands for the last ones, a block of
-    /// them: this one takes the usual time.
+    /// Seconds of the step at `position`; nothing overlaps. For a token, `position` is the last of 64 whose time is at
+    /// most twice their mean.
     pub seconds: f64,
     /// The mean seconds of these tokens.
     pub mean_seconds: f64,

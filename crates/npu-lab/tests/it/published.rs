@@ -109,13 +109,14 @@ fn one_set_of_figures_explains_the_published_tables() {
     let held_out = |row: &Prediction| row.measured.role == RowRole::HeldOut;
     let (median, high, count) = validation.spread(held_out);
     assert!(count >= 85 && median <= 0.045 && high <= 0.30, "{validation}");
-    let launches = |row: &Prediction| held_out(row) && !row.measured.label.starts_with("gemma3-");
+    let launches = |row: &Prediction| held_out(row) && row.is_of_launches();
     let (median, high, count) = validation.spread(launches);
     assert!(count >= 60 && median <= 0.03 && high <= 0.12, "{validation}");
     let (median, _, count) = validation.spread(|row| row.measured.micros >= 500.0);
     assert!(count >= 80 && median <= 0.05, "{validation}");
-    let wrong =
-        validation.skipped.iter().find(|row| row.contains("correct the row") || row.contains("malformed"));
+    let wrong = validation.skipped.iter().find(|row| {
+        ["correct the row", "malformed", "unwritten memory", "race"].iter().any(|fault| row.contains(fault))
+    });
     assert_eq!(wrong, None, "a row of the repository is not read");
     let text = validation.to_string();
     assert!(text.contains("prefill of the model") && text.contains("published figures contradict"), "{text}");
@@ -134,11 +135,7 @@ fn the_published_energy_of_gemma_is_power_times_time() {
     assert!((joules("gemma3-4b token at 1024") - 1.6 / 14.4).abs() < 1e-9, "0.111 J a token");
     assert!((joules("gemma3-1b prefill of 1024") - 1.2 * 1.02).abs() < 1e-9, "1.22 J");
     assert_eq!(validation.energies.len(), 4);
-    let micros =
-        |label: &str| validation.predictions.iter().find(|row| row.measured.label == label).unwrap().micros;
-    let growth = micros("gemma3-1b token at 32768") - micros("gemma3-1b token at 1024");
-    let label = "gemma3-1b token at 32768 less gemma3-1b token at 1024";
-    assert!((micros(label) - growth).abs() < 1e-6);
+    assert!(validation.to_string().contains("gemma3-1b token at 32768 less gemma3-1b token at 1024: "));
     let skipped = validation.skipped.join("\n");
     assert!(skipped.contains("vision") && skipped.contains("integrated GPU"), "{skipped}");
 }
@@ -185,7 +182,7 @@ fn only_rows_of_the_built_in_tables_are_fitted() {
 #[ignore = "simulates every published row, which takes a minute"]
 fn steps_of_gemma_are_counted() {
     for (steps, rows) in
-        [("gemma3-1b prefill", 6), ("gemma3-4b prefill", 6), ("gemma3-1b token", 7), ("gemma3-4b token", 8)]
+        [("gemma3-1b prefill", 6), ("gemma3-4b prefill", 6), ("gemma3-1b token", 6), ("gemma3-4b token", 8)]
     {
         let of = |row: &&Prediction| row.measured.label.starts_with(steps);
         let of = built_in().predictions.iter().filter(of);

@@ -169,7 +169,7 @@ pub struct HostSeconds {
 }
 
 /// The host's time of steps that differ only in their position.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSpread {
     /// The mean.
     pub mean: HostSeconds,
@@ -181,7 +181,7 @@ pub struct HostSpread {
     pub usual_position: u32,
 }
 
-/// A token takes the usual time if it takes at most as many times the mean. Attention on the host
+/// A token is usual if it takes at most this many times the mean. Attention on the host
 /// grows by less within a block; a window that moves takes several times the mean.
 const USUAL: f64 = 2.0;
 
@@ -220,15 +220,16 @@ pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, pos
 
 /// The mean and the longest of times with their positions.
 fn spread(times: &[(u32, HostSeconds)]) -> HostSpread {
-    let count = times.len().max(1) as f64;
+    let count = times.len() as f64;
     let mean = HostSeconds {
         work: times.iter().map(|(_, time)| time.work).sum::<f64>() / count,
         sync: times.iter().map(|(_, time)| time.sync).sum::<f64>() / count,
     };
     let longest = times.iter().max_by(|one, other| one.1.total().total_cmp(&other.1.total()));
-    let (worst_position, worst) = longest.copied().unwrap_or_default();
+    let (worst_position, worst) = *longest.expect("a step has a position");
     let usual = times.iter().rev().find(|(_, time)| time.total() <= USUAL * mean.total());
-    HostSpread { mean, worst, worst_position, usual_position: usual.map_or(worst_position, |(at, _)| *at) }
+    let (usual_position, _) = *usual.expect("the shortest time is at most the mean");
+    HostSpread { mean, worst, worst_position, usual_position }
 }
 
 /// The bytes that programs write for other programs.
@@ -403,5 +404,22 @@ fn count_runs(
                 ledger.submit(&programs[*program as usize].report, target, runtime, transfers.follows);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_far_above_the_mean_is_the_worst_and_not_usual() {
+        let at = |(position, work)| (position, HostSeconds { work, sync: 1.0 });
+        let even = spread(&[(4, 1.0), (5, 2.0), (6, 3.0)].map(at));
+        assert_eq!((even.mean.work, even.mean.sync, even.is_uneven()), (2.0, 1.0, false));
+        assert_eq!((even.worst_position, even.worst.work, even.usual_position), (6, 3.0, 6));
+        // As the last token of a block, which moves a window.
+        let uneven = spread(&[(4, 1.0), (5, 1.0), (6, 1.0), (7, 97.0)].map(at));
+        assert_eq!((uneven.mean.work, uneven.is_uneven()), (25.0, true));
+        assert_eq!((uneven.worst_position, uneven.worst.work, uneven.usual_position), (7, 97.0, 6));
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum VectorClock {
 }
 
 /// The largest number of agents of a tile: a memory tile has twelve channels, and every tile has
-/// the place of a core.
+/// the place of a core, rounded up.
 pub(super) const TILE_AGENTS: usize = 16;
 
 impl VectorClock {

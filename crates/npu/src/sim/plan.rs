@@ -223,9 +223,7 @@ impl LaunchPlan {
             commands,
         })
     }
-}
 
-impl LaunchPlan {
     /// Whether cores and channels access memory and locks of their own tile only.
     pub fn is_within_tiles(&self) -> bool {
         self.cores.iter().all(|core| core.code.iter().all(|op| self.is_within(core.tile, op)))

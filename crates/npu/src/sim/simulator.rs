@@ -171,8 +171,8 @@ impl Simulator {
         };
         let outcome = self.run_launch(plan, run, begin, check);
         let is_settled = matches!(outcome, Ok(LaunchEnd { is_suspected: false, .. }));
-        if check == HazardCheck::ByTile && !is_settled {
-            // The first fault of the launch, if it has one.
+        if self.hazards && check == HazardCheck::ByTile && !is_settled {
+            // A check by tile only suspects; the exact one reports the first fault, if there is one.
             let (watch, memory) = (&mut SimUnwatched, &mut SimMemory::TimeOnly);
             let mut again = RunContext { watch, memory, ..*run };
             self.run_launch(plan, &mut again, begin, HazardCheck::Exact)?;

@@ -221,17 +221,15 @@ fn a_timed_run_reports_a_lock_of_another_value() {
 #[test]
 fn a_stride_that_is_off_by_a_word_is_refused() {
     let target = Target::named("toy").unwrap();
+    let mut changed = 0;
     for (name, text) in programs() {
         let mut schedule: Schedule = text.parse().unwrap();
         assert_eq!(schedule.faults(&target), [], "{name}");
-        let mut changed = 0;
         for number in 0..schedule.launches[0].descriptors.len() {
             let before = schedule.launches[0].descriptors[number].dims.clone();
-            for at in 0..before.len() - 1 {
+            let has_runs = before.last().is_some_and(|run| run.size > 1);
+            for at in (0..before.len() - 1).filter(|at| has_runs && before[*at].size > 1) {
                 for stride in [before[at].stride - 1, before[at].stride + 1] {
-                    if before[at].size == 1 || before.last().is_some_and(|run| run.size < 2) {
-                        continue;
-                    }
                     schedule.launches[0].descriptors[number].dims[at].stride = stride;
                     assert_ne!(schedule.faults(&target), [], "{name}, descriptor {number}, dimension {at}");
                     assert_eq!(timed(&schedule), Some(FaultKind::Malformed), "{name}, descriptor {number}");
@@ -240,8 +238,8 @@ fn a_stride_that_is_off_by_a_word_is_refused() {
                 schedule.launches[0].descriptors[number].dims.clone_from(&before);
             }
         }
-        println!("{name}: {changed} strides");
     }
+    assert!(changed > 0, "no program has a stride between runs");
 }
 
 /// Leaving out every fourth operation takes seconds instead of a minute and

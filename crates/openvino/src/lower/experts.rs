@@ -1,6 +1,6 @@
-//! The feed-forward parts of experts, written as OpenVINO knows them: every expert with every row, of which its pass
-//! `ConvertTiledMoeBlockToGatherMatmuls` makes products of the chosen experts alone. It knows SiLU with a gate, without
-//! biases and limits, whose weights multiply the results; other experts are computed for every row.
+//! The feed-forward parts of experts. Every expert is written with every row; OpenVINO's pass
+//! `ConvertTiledMoeBlockToGatherMatmuls` reduces this to products of the chosen experts. The pass knows SiLU with a gate,
+//! without biases and limits, and weights that multiply the results. OpenVINO computes other experts for every row.
 
 use girih_graph::{Act, AppliedOp, GateRule, Graph, Node, ValueId, Weighed};
 use girih_tensor::Result;

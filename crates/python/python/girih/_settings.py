@@ -67,7 +67,7 @@ class Options(OpenOptions, total=False):
     output_rows: int
     """The maximum number of rows of logits of one step; more speed up ``prompt_logprobs``."""
     drafts: str | Mapping[str, str]
-    """``prompt-lookup``, ``mtp`` or ``{"model": NAME}``; they change no reply."""
+    """``off``, ``prompt-lookup``, ``mtp`` or ``{"model": NAME}``; they change no reply."""
     draft_max: int
     """The maximum number of tokens of a draft; 15 by default."""
     prompt_cache: Mapping[str, Any]
@@ -115,6 +115,8 @@ class RequestSettings(TypedDict, total=False):
     """Tokens that end the reply beside the model's own."""
     include_stop: bool
     """Lets the reply end after its stop text and not before it."""
+    text: bool
+    """False: the reply has token ids alone."""
     logprobs: int
     """Reports the log-probability of each token, and of this number of most likely ones (0 to 20)."""
     prompt_logprobs: int

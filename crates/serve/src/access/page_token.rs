@@ -1,7 +1,6 @@
 //! How the server without keys knows its own page in a browser: by a random number that pages of other
 //! origins cannot read.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::http::header::{HeaderMap, HeaderName, ORIGIN};
@@ -11,6 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::origins::SEC_FETCH_SITE;
 use crate::error::ApiError;
+use crate::hexadecimal::hexadecimal;
 
 /// The header in which the page sends the token.
 const PAGE_TOKEN: HeaderName = HeaderName::from_static("x-girih-page");
@@ -31,11 +31,7 @@ impl PageToken {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes)
             .map_err(|error| Error::new(format!("the operating system gives no random bytes: {error}")))?;
-        let mut text = String::with_capacity(2 * TOKEN_BYTES);
-        for byte in bytes {
-            write!(text, "{byte:02x}").expect("a string accepts all text");
-        }
-        Ok(PageToken(text.into()))
+        Ok(PageToken(hexadecimal(&bytes).into()))
     }
 
     /// The token, for a request that only this server's page makes.

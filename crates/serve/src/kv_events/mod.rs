@@ -11,5 +11,5 @@ mod sockets;
 mod zmtp;
 
 pub use address::{KvEventsAddress, KvEventsOptions};
-pub(crate) use publisher::{KvEventCounts, KvEvents, hexadecimal};
+pub(crate) use publisher::{KvEventCounts, KvEvents};
 pub(crate) use sockets::EventSockets;

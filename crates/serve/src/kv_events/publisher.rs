@@ -1,18 +1,15 @@
 //! What is published: numbers messages, keeps the last ones for replay, and hands them to subscribers without waiting.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use girih::{CacheEvent, CacheObserver, StoredBlocks};
+use girih::{BLOCK_POSITIONS, CacheEvent, CacheObserver, StoredBlocks};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::message_pack::MessagePack;
 use crate::calendar::since_1970;
-
-/// The tokens of a block.
-const BLOCK_TOKENS: u64 = 64;
+use crate::hexadecimal::hexadecimal;
 
 /// The messages that wait for a subscriber before it is dropped.
 const WAITING_MESSAGES: usize = 4096;
@@ -70,38 +67,26 @@ impl KvEvents {
         KvEvents { pod, published: Mutex::default() }
     }
 
-    /// An observer of the model of this name, which has these adapters.
-    pub fn observer(self: &Arc<KvEvents>, model: &str, adapters: Vec<String>) -> CacheObserver {
+    /// An observer of the model of this name.
+    pub fn observer(self: &Arc<KvEvents>, model: &str) -> CacheObserver {
         let events = Arc::clone(self);
         let (topic, name) = (format!("kv@{}@{model}", self.pod).into(), Arc::<str>::from(model));
-        let names = adapters.clone();
-        let observer = CacheObserver::new(model, move |new| {
-            // Not read from a clock that may go back: subscribers order messages by their numbers.
-            let time = since_1970().as_secs_f64();
-            events.publish(&topic, &name, &adapters, new, time);
-        });
-        observer.adapters(names)
+        CacheObserver::new(model, move |new| {
+            // The wall clock may go back: subscribers order messages by their numbers.
+            events.publish(&topic, &name, &new, since_1970().as_secs_f64());
+        })
     }
 
-    fn publish(
-        &self,
-        topic: &Arc<str>,
-        model: &Arc<str>,
-        adapters: &[String],
-        events: Vec<CacheEvent>,
-        time: f64,
-    ) {
+    fn publish(&self, topic: &Arc<str>, model: &Arc<str>, events: &[CacheEvent], time: f64) {
+        let has_ended = events.iter().any(|event| matches!(event, CacheEvent::Cleared(_)));
+        // Both before the lock is taken, for which other engines wait.
+        let of_model = batch(events, false, time);
+        let of_all = has_ended.then(|| batch(events, true, time));
         let mut published = self.published();
-        let mut pack = MessagePack::default();
-        pack.list(3);
-        pack.float(time);
-        pack.list(events.len());
-        for event in &events {
-            published.write(&mut pack, model, adapters, event);
-        }
-        // vLLM's data-parallel rank: a server has one engine for a model.
-        pack.number(0);
-        published.send(Arc::clone(topic), pack.bytes());
+        events.iter().for_each(|event| published.count(model, event));
+        // Routers take `AllBlocksCleared` for the blocks of all models of a server.
+        let payload = of_all.filter(|_| published.has_no_blocks()).unwrap_or(of_model);
+        published.send(Arc::clone(topic), payload);
     }
 
     /// What a new subscriber gets from now on.
@@ -109,6 +94,16 @@ impl KvEvents {
         let (sender, receiver) = mpsc::channel(WAITING_MESSAGES);
         self.published().subscribers.push(sender);
         receiver
+    }
+
+    /// Drops a subscriber that did not take a message in time.
+    pub fn drop_subscriber(&self, messages: &mut mpsc::Receiver<Arc<EventMessage>>) {
+        let mut published = self.published();
+        // One that was too far behind is counted already.
+        if !messages.is_closed() {
+            messages.close();
+            published.dropped += 1;
+        }
     }
 
     /// The messages from this number on that are kept.
@@ -131,30 +126,18 @@ impl KvEvents {
 }
 
 impl Published {
-    /// Writes an event, and counts its blocks.
-    fn write(&mut self, pack: &mut MessagePack, model: &Arc<str>, adapters: &[String], event: &CacheEvent) {
+    /// Counts the blocks of an event.
+    fn count(&mut self, model: &Arc<str>, event: &CacheEvent) {
         let blocks = self.blocks.entry(Arc::clone(model)).or_default();
-        match event {
-            CacheEvent::Stored(stored) => {
-                *blocks += stored.hashes.len();
-                write_stored(pack, stored, adapters);
-            }
-            CacheEvent::Removed(hashes) => {
-                *blocks = blocks.saturating_sub(hashes.len());
-                write_removed(pack, hashes);
-            }
-            CacheEvent::Cleared(hashes) => {
-                *blocks = 0;
-                // Routers take `AllBlocksCleared` for the blocks of all models of a server.
-                if self.blocks.values().all(|blocks| *blocks == 0) {
-                    pack.map(1);
-                    pack.text("type");
-                    pack.text("AllBlocksCleared");
-                } else {
-                    write_removed(pack, hashes);
-                }
-            }
-        }
+        *blocks = match event {
+            CacheEvent::Stored(stored) => *blocks + stored.hashes.len(),
+            CacheEvent::Removed(hashes) => blocks.saturating_sub(hashes.len()),
+            CacheEvent::Cleared(_) => 0,
+        };
+    }
+
+    fn has_no_blocks(&self) -> bool {
+        self.blocks.values().all(|blocks| *blocks == 0)
     }
 
     /// Numbers a message, keeps it and hands it to subscribers; one that is too far behind is dropped.
@@ -181,8 +164,30 @@ impl Published {
     }
 }
 
+/// A batch of events; the end of an engine removes its blocks, or those of all models (`ends_all`).
+fn batch(events: &[CacheEvent], ends_all: bool, time: f64) -> Vec<u8> {
+    let mut pack = MessagePack::default();
+    pack.list(3);
+    pack.float(time);
+    pack.list(events.len());
+    for event in events {
+        match event {
+            CacheEvent::Stored(stored) => write_stored(&mut pack, stored),
+            CacheEvent::Cleared(_) if ends_all => {
+                pack.map(1);
+                pack.text("type");
+                pack.text("AllBlocksCleared");
+            }
+            CacheEvent::Removed(hashes) | CacheEvent::Cleared(hashes) => write_removed(&mut pack, hashes),
+        }
+    }
+    // vLLM's data-parallel rank: a server has one engine for a model.
+    pack.number(0);
+    pack.bytes()
+}
+
 /// A `BlockStored` with all keys that vLLM writes without a default.
-fn write_stored(pack: &mut MessagePack, stored: &StoredBlocks, adapters: &[String]) {
+fn write_stored(pack: &mut MessagePack, stored: &StoredBlocks) {
     let StoredBlocks { hashes, parent, tokens, images, tenant, adapter, .. } = stored;
     let salt = Some(tenant.name()).filter(|name| parent.is_none() && !name.is_empty());
     let has_keys = salt.is_some() || images.iter().any(|images| !images.is_empty());
@@ -199,13 +204,13 @@ fn write_stored(pack: &mut MessagePack, stored: &StoredBlocks, adapters: &[Strin
     pack.text("token_ids");
     write_numbers(pack, tokens.iter().map(|token| u64::from(*token)));
     pack.text("block_size");
-    pack.number(BLOCK_TOKENS);
+    pack.number(BLOCK_POSITIONS as u64);
     pack.text("lora_id");
     pack.nil();
     pack.text("medium");
     pack.text(MEDIUM);
     pack.text("lora_name");
-    match adapter.and_then(|adapter| adapters.get(adapter as usize)) {
+    match adapter {
         Some(name) => pack.text(name),
         None => pack.nil(),
     }
@@ -244,20 +249,12 @@ fn write_numbers(pack: &mut MessagePack, numbers: impl ExactSizeIterator<Item = 
     numbers.for_each(|number| pack.number(number));
 }
 
-/// Bytes as a router compares them: two digits for each.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn publish(events: &KvEvents, model: &str, new: Vec<CacheEvent>) {
-        events.publish(&format!("kv@pod@{model}").into(), &model.into(), &[], new, 0.5);
+        events.publish(&format!("kv@pod@{model}").into(), &model.into(), &new, 0.5);
     }
 
     #[test]
@@ -277,6 +274,20 @@ mod tests {
         drop(events.subscribe());
         publish(&events, "lily", Vec::new());
         assert_eq!(events.counts().dropped, 1);
+    }
+
+    #[test]
+    fn a_subscriber_that_takes_no_message_in_time_is_counted_once() {
+        let events = KvEvents::new("pod".to_owned());
+        let mut late = events.subscribe();
+        events.drop_subscriber(&mut late);
+        publish(&events, "lily", Vec::new());
+        assert_eq!(events.counts(), KvEventCounts { messages: 1, subscribers: 0, dropped: 1 });
+        let mut behind = events.subscribe();
+        (0..=WAITING_MESSAGES).for_each(|_| publish(&events, "lily", Vec::new()));
+        assert_eq!(events.counts().dropped, 2);
+        events.drop_subscriber(&mut behind);
+        assert_eq!(events.counts().dropped, 2);
     }
 
     #[test]

@@ -4,20 +4,22 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use girih::{Error, ErrorKind, Result};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::address::{KvEventsAddress, KvEventsOptions};
 use super::publisher::{EventMessage, KvEvents};
 use super::zmtp::{ClientFrame, FrameReader, FrameWriter, SocketType, accept};
+use crate::listener;
 
 /// The maximum number of connections to each socket.
 const MAX_CONNECTIONS: usize = 32;
@@ -31,8 +33,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// The time in which a client has to take a message.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// The pause after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The time in which a client has to ask for messages; one that asks later connects again.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// The number of the message behind the last one of a replay: -1, as vLLM's.
 const END: [u8; 8] = [0xff; 8];
@@ -57,11 +59,7 @@ impl EventSockets {
     pub fn listen(options: &KvEventsOptions) -> Result<EventSockets> {
         let listen = |address: KvEventsAddress| {
             address.check(options.is_known_to_be_open)?;
-            let socket = std::net::TcpListener::bind(address.0).and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                Ok(socket)
-            });
-            socket.map_err(|error| {
+            listener::listen(address.0).map_err(|error| {
                 let sentence = format!("events cannot be published at {address}: {error}");
                 Error::with_kind(ErrorKind::Other, sentence)
             })
@@ -99,13 +97,17 @@ impl EventSockets {
 async fn accept_all(socket: TcpListener, events: Arc<KvEvents>, serve: Serve) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok((stream, _)) = socket.accept().await else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
+        let stream = match socket.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                listener::pause_after(&error).await;
+                continue;
+            }
         };
-        // One that gets no place ends.
+        // A connection without a place is closed.
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let _ = stream.set_nodelay(true);
+        // They fail if the client is gone.
+        let _ = stream.set_nodelay(true).and_then(|()| keep_alive(&stream));
         let connection = serve(stream, Arc::clone(&events));
         tokio::spawn(async move {
             // A client that leaves or is wrong has nobody to be told.
@@ -113,6 +115,13 @@ async fn accept_all(socket: TcpListener, events: Arc<KvEvents>, serve: Serve) {
             drop(place);
         });
     }
+}
+
+/// Asks the system to find out whether a client is still there when nothing is sent: one that has vanished leaves its place.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    // Options are of the socket, not of the descriptor.
+    let same = stream.as_fd().try_clone_to_owned()?;
+    TcpSocket::from_std_stream(same.into()).set_keepalive(true)
 }
 
 /// Sends a subscriber the messages of its topics, until it leaves or is dropped.
@@ -128,7 +137,11 @@ async fn publish(stream: TcpStream, events: Arc<KvEvents>) -> io::Result<()> {
                 if topics.has(&message.topic) {
                     let number = message.number.to_be_bytes();
                     let frames = [message.topic.as_bytes(), &number, &message.payload];
-                    in_time(WRITE_TIME, writer.message(&frames)).await?;
+                    let Ok(written) = timeout(WRITE_TIME, writer.message(&frames)).await else {
+                        events.drop_subscriber(&mut messages);
+                        return Ok(());
+                    };
+                    written?;
                 }
             }
         }
@@ -199,7 +212,8 @@ async fn answer_ping(name: &str, data: &Bytes, writer: &mut FrameWriter) -> io::
 async fn answer(stream: TcpStream, events: Arc<KvEvents>) -> io::Result<()> {
     let (mut reader, mut writer) = in_time(HANDSHAKE_TIME, accept(stream, ROUTER)).await?;
     loop {
-        let Some(request) = request(&mut reader, &mut writer).await? else { continue };
+        let request = in_time(REQUEST_TIME, request(&mut reader, &mut writer)).await?;
+        let Some(request) = request else { continue };
         for message in events.since(request) {
             let number = message.number.to_be_bytes();
             let frames = [&[][..], message.topic.as_bytes(), &number, &message.payload];
@@ -232,4 +246,21 @@ async fn request(reader: &mut FrameReader, writer: &mut FrameWriter) -> io::Resu
 /// What a future gives within this time.
 async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(time, future).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_kept_alive() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let socket = listener::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let stream = TcpStream::connect(socket.local_addr().unwrap()).await.unwrap();
+            keep_alive(&stream).unwrap();
+            let same = stream.as_fd().try_clone_to_owned().unwrap();
+            assert!(TcpSocket::from_std_stream(same.into()).keepalive().unwrap());
+        });
+    }
 }

@@ -10,6 +10,7 @@ mod stream;
 pub mod tls;
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -40,6 +41,16 @@ pub struct ListenerOptions {
     pub limits: ListenerLimits,
     /// TLS; without it, connections are plain.
     pub tls: Option<TlsAcceptor>,
+}
+
+/// A socket that listens at this address.
+///
+/// # Errors
+/// When the address is taken or is none of this machine.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = std::net::TcpListener::bind(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Serves `router` on a socket until [`Drain::close`], and then for a moment, in which connections may
@@ -116,7 +127,7 @@ impl Acceptor {
 }
 
 /// Waits if accepting again at once would fail again.
-async fn pause_after(error: &io::Error) {
+pub(crate) async fn pause_after(error: &io::Error) {
     let is_of_client = matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use girih::{EngineFaults, LoadedModel, Stats};
+use girih::{BLOCK_POSITIONS, EngineFaults, LoadedModel, Stats};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -91,9 +91,6 @@ pub struct Metrics {
     kv_event_subscribers: Gauge,
     kv_event_drops: Counter,
 }
-
-/// The positions of a block of KV cache.
-const BLOCK_POSITIONS: &str = "64";
 
 impl Metrics {
     /// Metrics with nothing counted.
@@ -409,7 +406,7 @@ impl Metrics {
             set(&self.cache_hits, activity.cached_tokens);
             let [model] = model;
             let blocks = activity.blocks.to_string();
-            let config = [model, ("block_size", BLOCK_POSITIONS.to_owned()), ("num_gpu_blocks", blocks)];
+            let config = [model, ("block_size", BLOCK_POSITIONS.to_string()), ("num_gpu_blocks", blocks)];
             self.cache_config.get_or_create(&config).set(1.0);
         }
     }

@@ -201,12 +201,11 @@ fn a_taken_port_is_an_error_that_names_it() {
 
 #[test]
 fn requests_are_served_while_a_server_says_that_it_leaves() {
-    let server =
-        Server::start(ServeOptions { drain_delay: Duration::from_millis(600), ..options() }).unwrap();
+    let server = Server::start(ServeOptions { drain_delay: Duration::from_secs(60), ..options() }).unwrap();
     let address = server.address();
     let body = json!({"prompt": "Once upon a time", "max_tokens": 4});
-    let stopping = std::thread::spawn(move || server.stop());
+    // Nobody waits for its end: the delay is longer than the requests need on any machine.
+    std::thread::spawn(move || server.stop());
     wait_until("it does not say that it leaves", || get(address, "/ready").status == 503);
     assert_eq!(post(address, "/v1/completions", &body).status, 200);
-    stopping.join().unwrap();
 }

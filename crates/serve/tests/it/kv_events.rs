@@ -1,7 +1,7 @@
 //! Events of the KV cache, read by a subscriber that speaks ZMTP as ZeroMQ's does.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use girih_serve::access::ApiKeys;
@@ -254,4 +254,13 @@ fn an_address_that_others_reach_must_be_allowed() {
     options.kv_events = Some(KvEventsOptions { address, ..kv_events() });
     let error = Server::start(options).err().expect("it is open").to_string();
     assert!(error.contains("tokens of all prompts") && error.contains("--kv-events-open"), "{error}");
+}
+
+#[test]
+fn a_server_on_all_addresses_must_have_a_name() {
+    let mut options = options();
+    (options.host, options.is_known_to_be_open) = (Ipv4Addr::UNSPECIFIED.into(), true);
+    options.kv_events = Some(KvEventsOptions { pod: None, ..kv_events() });
+    let error = Server::listen(options).err().expect("its address is not its own").to_string();
+    assert!(error.contains("0.0.0.0:") && error.contains("--kv-events-pod"), "{error}");
 }

@@ -84,7 +84,12 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
-/// As `confine` of the parent module.
+/// Confines this process: it gains no privileges, leaves no core dump, cannot be traced by others of
+/// its user, reads and writes only what `allowed` says, and opens no sockets but those to connect to the
+/// allowed port. Threads that run already are not held by Landlock, so this comes before they are
+/// started, and after sockets are bound. Returns why layers are off; the others are on.
+///
+/// A port is allowed only if [`can_limit_connections`]; else no connection is.
 pub fn confine(allowed: &Confinement) -> SandboxStates {
     // A limit that cannot be set leaves what was there before.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -96,7 +101,7 @@ pub fn confine(allowed: &Confinement) -> SandboxStates {
     BTreeMap::from([(SandboxLayer::Landlock, landlock.err()), (SandboxLayer::Seccomp, seccomp.err())])
 }
 
-/// Whether the kernel has ports in Landlock.
+/// Whether the kernel can limit the ports to which a process connects: Landlock since Linux 6.7.
 pub fn can_limit_connections() -> bool {
     let needed = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     needed.handle_access(AccessNet::ConnectTcp).is_ok()

@@ -206,7 +206,6 @@ fn described(validation: &Validation) -> serde_json::Value {
             "why": match row.measured.role {
                 RowRole::Fitted(figures) => Some(figures),
                 RowRole::HeldOut => None,
-                RowRole::Shown(reason) => Some(reason),
             },
         })
     };

@@ -93,13 +93,10 @@ async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, 
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let session = ready_session(state, &model).await?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match first_image_of_messages(&conversation.messages) {
-        Some(_) => model.image_turn().await?,
-        None => None,
-    };
-    let (turn, notes) = (model.turn().await, ParameterNotes::current());
+    let has_images = first_image_of_messages(&conversation.messages).is_some();
+    let (turns, notes) = (model.turns(has_images).await?, ParameterNotes::current());
     in_background(move || {
-        let _turns = (turn, image_turn);
+        let _turns = turns;
         let model = session.model();
         if let Some(thinking) = thinking {
             // Whether it has an effect is told by the reply to the same request.

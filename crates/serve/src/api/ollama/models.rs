@@ -1,6 +1,5 @@
 //! What is served, in Ollama's form: `/api/tags`, `/api/show`, `/api/ps` and `/api/version`.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use super::timestamp::rfc3339;
 use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::find_model::{current_models, find_model};
+use crate::hexadecimal::hexadecimal;
 use crate::json_body::{from_json_object, read_body};
 use crate::models::ListedModel;
 use crate::state::ServerState;
@@ -185,10 +185,7 @@ fn digest(served: &ListedModel) -> String {
     if let Some(adapter) = &served.adapter {
         bytes = Sha256::digest([&bytes[..], adapter.as_bytes()].concat()).into();
     }
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hexadecimal(&bytes)
 }
 
 /// Tells the version of girih.

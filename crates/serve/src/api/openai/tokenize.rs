@@ -107,13 +107,10 @@ pub async fn tokenize(
     let messages = body.messages.as_deref();
     let messages = messages.map(|messages| template_messages(messages, media)).transpose()?;
     // Images are decoded, as a prompt's tokens depend on their sizes.
-    let image_turn = match first_image_of_messages(&messages.unwrap_or_default()) {
-        Some(_) => model.image_turn().await?,
-        None => None,
-    };
-    let (turn, notes) = (model.turn().await, ParameterNotes::current());
+    let has_images = first_image_of_messages(&messages.unwrap_or_default()).is_some();
+    let (turns, notes) = (model.turns(has_images).await?, ParameterNotes::current());
     in_background(move || {
-        let _turns = (turn, image_turn);
+        let _turns = turns;
         body.reply(&session, &notes).map(Json)
     })
     .await
