@@ -9,8 +9,8 @@
 # builds again in another folder and compares the bytes.
 #
 # It needs cargo-zigbuild and zig (`pip install cargo-zigbuild ziglang`), the targets of rustup, Python 3, dpkg-deb, for `.rpm`
-# rpmbuild (Debian's package `rpm`), and for the wheel maturin. The first target must run on this machine: its program writes the
-# manual pages and completions of all.
+# rpmbuild (Debian's package `rpm`), and for the wheel maturin. The first program writes the manual pages and completions of all;
+# one for aarch64 needs qemu-aarch64-static and Debian's package libc6-arm64-cross to run on x86-64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0" >&2; exit 2; }
@@ -78,13 +78,14 @@ wheel() {
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
 pages() {
-    local share="$out/share"
+    local share="$out/share" run=("$1")
+    [[ $1 != */aarch64-* || $(uname -m) = aarch64 ]] || run=(qemu-aarch64-static -L /usr/aarch64-linux-gnu "$1")
     mkdir -p "$share"/{man/man1,bash-completion/completions,zsh/site-functions,fish/vendor_completions.d,doc/girih}
-    "$1" man --output-folder "$share/man/man1" >/dev/null
+    "${run[@]}" man --output-folder "$share/man/man1" >/dev/null
     gzip -n9 "$share"/man/man1/*.1
-    "$1" completions bash >"$share/bash-completion/completions/girih"
-    "$1" completions zsh >"$share/zsh/site-functions/_girih"
-    "$1" completions fish >"$share/fish/vendor_completions.d/girih.fish"
+    "${run[@]}" completions bash >"$share/bash-completion/completions/girih"
+    "${run[@]}" completions zsh >"$share/zsh/site-functions/_girih"
+    "${run[@]}" completions fish >"$share/fish/vendor_completions.d/girih.fish"
     cp README.md LICENSE CHANGELOG.md "$share/doc/girih/"
 }
 
