@@ -106,7 +106,8 @@ fn a_seed_gives_the_same_text_in_the_program_the_library_and_the_server() {
     let call = girih(&["run", "stories260k", prompt, "--temp", "1", "--seed", "7", "-n", "40", "--json"]);
     let told = call.done().json()["text"].as_str().expect("a text").to_owned();
 
-    let session = ::girih::Model::open("stories260k").and_then(|model| model.start()).expect("it is built in");
+    let session =
+        ::girih::Model::open("stories260k").and_then(|model| model.start()).expect("it is built in");
     let sampling = ::girih::Sampling { temperature: 1.0, seed: 7, ..::girih::Sampling::default() };
     let request = ::girih::Request::new(prompt).max_tokens(40).sampling(sampling);
     let reply = session.generate(request).expect("it is valid");
