@@ -1,16 +1,20 @@
 """What Python adds to replies.
 
     python overhead.py [MODEL]                                # microseconds per token, beside the engine's own time
-    python overhead.py MODEL --beside-server [--streams 1,8]  # the time of whole replies, beside that of `girih serve`
+    python overhead.py MODEL --streams 1,8                    # the share of whole replies at once, beside the engine's own time
+    python overhead.py MODEL --streams 1,8 --beside-server    # whole replies beside those of `girih serve`
 
-`--beside-server` runs the wheel's program on the same model and takes turns: the same replies over HTTP, by threads of Python, and
-by tasks of an event loop. It fails if one of them has another text.
+`--streams` prints how much longer than in the engine a reply takes, and the share of the processors' time that Python's threads use:
+together a bound on what Python costs, which holds on a busy machine too. `--beside-server` runs the wheel's program on the same model and
+takes turns: the same replies over HTTP, by threads of Python, and by tasks of an event loop. It fails if one of them has another
+text. Its times are those of a clock, so it needs a quiet machine.
 """
 
 import argparse
 import asyncio
 import http.client
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -54,6 +58,46 @@ def engine_beside_calls(model: girih.Model, tokens: int, rounds: int) -> None:
     results = [[added(ask, seed) for ask in ways] for seed in range(rounds)]
     for ask, times in zip(ways, zip(*results, strict=True), strict=True):
         print(f"{ask.__name__}: {statistics.median(times):.1f} µs per token")
+
+
+def beside_engine(name: str, streams: int, tokens: int, rounds: int) -> None:
+    """Prints what Python adds to whole replies at once: medians of the rounds."""
+
+    def by_thread(seed: int) -> tuple[float, float, float]:
+        begun, cpu = time.perf_counter(), time.thread_time()
+        engine = model.generate(PROMPT, **settings(seed, tokens)).seconds
+        return time.perf_counter() - begun - engine, engine, time.thread_time() - cpu
+
+    def by_threads(seeds: list[int]) -> list[tuple[float, float, float]]:
+        return list(pool.map(by_thread, seeds))
+
+    async def by_task(seed: int) -> tuple[float, float]:
+        begun = time.perf_counter()
+        engine = (await model.agenerate(PROMPT, **settings(seed, tokens))).seconds
+        return time.perf_counter() - begun - engine, engine
+
+    async def gathered(seeds: list[int]) -> list[tuple[float, float]]:
+        return await asyncio.gather(*map(by_task, seeds))
+
+    def by_tasks(seeds: list[int]) -> list[tuple[float, float, float]]:
+        cpu = time.thread_time()
+        times = asyncio.run(gathered(seeds))
+        # One thread runs all tasks.
+        each = (time.thread_time() - cpu) / streams
+        return [(*pair, each) for pair in times]
+
+    with girih.Model.open(name, context=512, sequences=streams) as model, ThreadPoolExecutor(streams) as pool:
+        by_threads(list(range(streams)))  # warms up
+        for ways in (by_threads, by_tasks):
+            shares, used = [], []
+            for turn in range(rounds):
+                added, engine, cpu = map(sum, zip(*ways([turn * streams + stream for stream in range(streams)]), strict=True))
+                shares.append(added / engine * 100)
+                used.append(cpu / (engine / streams) / len(os.sched_getaffinity(0)) * 100)
+            print(
+                f"{streams} at once, {ways.__name__}: {statistics.median(shares):.3f} % longer than in the engine, "
+                f"at most {max(shares):.3f} %; {statistics.median(used):.3f} % of the processors' time"
+            )
 
 
 @contextmanager
@@ -119,14 +163,15 @@ def beside_server(name: str, streams: int, tokens: int, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="stories260k")
-    parser.add_argument("--beside-server", action="store_true")
-    parser.add_argument("--streams", default="1,8", help="numbers of replies at once")
+    parser.add_argument("--beside-server", action="store_true", help="compare with girih serve; needs --streams")
+    parser.add_argument("--streams", help="numbers of replies at once, such as 1,8")
     parser.add_argument("--tokens", type=int, default=400, help="length of a reply")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
-    if arguments.beside_server:
+    if arguments.streams is not None:
+        measure = beside_server if arguments.beside_server else beside_engine
         for streams in arguments.streams.split(","):
-            beside_server(arguments.model, int(streams), arguments.tokens, arguments.rounds)
+            measure(arguments.model, int(streams), arguments.tokens, arguments.rounds)
     else:
         with girih.Model.open(arguments.model, threads=1) as model:
             engine_beside_calls(model, arguments.tokens, arguments.rounds)
