@@ -3,14 +3,14 @@
 #
 #   packaging/build.sh x86_64-gnu aarch64-gnu x86_64-musl aarch64-musl
 #
-# The programs of `gnu` have every backend and run with glibc 2.28 or later; those of `musl` are static and have the CPU and the
-# array. `gnu` targets give an archive, a `.deb` and an `.rpm`; `musl` targets give an archive and a container image. At the
-# end stand the bill of materials, checksums and a statement of provenance, which is not signed. `check.sh --again` builds
-# again in another folder and compares the bytes.
+# The programs of `gnu` have every backend and run with glibc 2.17 or later; those of `musl` are static and have the CPU and the
+# array. `gnu` targets give an archive, a `.deb`, an `.rpm` and a wheel for Python; `musl` targets give an archive and a container
+# image. At the end stand the bill of materials, checksums and a statement of provenance, which is not signed. `check.sh --again`
+# builds again in another folder and compares the bytes.
 #
-# It needs cargo-zigbuild and zig (`pip install cargo-zigbuild ziglang`), the targets of rustup, Python 3, dpkg-deb, and for
-# `.rpm` rpmbuild (Debian's package `rpm`). The first target must run on this machine: its program writes the manual pages
-# and completions of all.
+# It needs cargo-zigbuild and zig (`pip install cargo-zigbuild ziglang`), the targets of rustup, Python 3, dpkg-deb, for `.rpm`
+# rpmbuild (Debian's package `rpm`), and for the wheel maturin. The first program writes the manual pages and completions of all;
+# one for aarch64 needs qemu-aarch64-static and Debian's package libc6-arm64-cross to run on x86-64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || { sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0" >&2; exit 2; }
@@ -26,6 +26,8 @@ export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
 umask 022
 cargo_home="${CARGO_HOME:-$HOME/.cargo}"
 rust_source="$(rustc --print sysroot)"
+# The library of the wheel leaves Python's functions to the interpreter that loads it.
+export PYO3_BUILD_EXTENSION_MODULE=1
 # Paths of this machine do not reach the program.
 RUSTFLAGS="--remap-path-prefix=$root=girih --remap-path-prefix=$target=girih/target"
 RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$cargo_home=cargo --remap-path-prefix=$rust_source=rust"
@@ -35,8 +37,8 @@ export RUSTFLAGS CFLAGS
 # triple NAME: the target as cargo-zigbuild writes it, with the oldest glibc.
 triple() {
     case "$1" in
-        x86_64-gnu) echo x86_64-unknown-linux-gnu.2.28 ;;
-        aarch64-gnu) echo aarch64-unknown-linux-gnu.2.28 ;;
+        x86_64-gnu) echo x86_64-unknown-linux-gnu.2.17 ;;
+        aarch64-gnu) echo aarch64-unknown-linux-gnu.2.17 ;;
         x86_64-musl) echo x86_64-unknown-linux-musl ;;
         aarch64-musl) echo aarch64-unknown-linux-musl ;;
         *) echo "unknown target '$1': use x86_64-gnu, aarch64-gnu, x86_64-musl or aarch64-musl" >&2; exit 2 ;;
@@ -48,24 +50,42 @@ archive() {
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar "$@"
 }
 
+# build NAME: the command of cargo for a target. The program and the library of the wheel are built at once, so that packages which
+# both need are built once.
+build() {
+    local what=(-p girih-cli --no-default-features)
+    [[ $1 = *-musl ]] || what=(-p girih-cli -p girih-python --features "girih-cli/gpu,girih-python/gpu")
+    echo zigbuild --release --locked "${what[@]}" --target "$(triple "$1")"
+}
+
 # program NAME: builds the program of a target and prints its path.
 program() {
-    local triple features=(--features gpu)
+    local triple command
     triple="$(triple "$1")"
-    [[ $1 != *-musl ]] || features=(--no-default-features)
-    cargo zigbuild --release --locked -p girih-cli "${features[@]}" --target "$triple" >&2
-    echo "$target/${triple%.2.28}/release/girih"
+    read -ra command <<<"$(build "$1")"
+    cargo "${command[@]}" >&2
+    echo "$target/${triple%.2.17}/release/girih"
+}
+
+# wheel NAME PROGRAM
+wheel() {
+    command -v maturin >/dev/null || { echo "no wheel: maturin is not installed" >&2; return; }
+    local triple
+    triple="$(triple "$1")"
+    WORKSPACE_BUILD="$(build "$1")" CARGO="$root/scripts/workspace_cargo.sh" scripts/python_wheel.sh "$2" "$out" --quiet \
+        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
 pages() {
-    local share="$out/share"
+    local share="$out/share" run=("$1")
+    [[ $1 != */aarch64-* || $(uname -m) = aarch64 ]] || run=(qemu-aarch64-static -L /usr/aarch64-linux-gnu "$1")
     mkdir -p "$share"/{man/man1,bash-completion/completions,zsh/site-functions,fish/vendor_completions.d,doc/girih}
-    "$1" man --output-folder "$share/man/man1" >/dev/null
+    "${run[@]}" man --output-folder "$share/man/man1" >/dev/null
     gzip -n9 "$share"/man/man1/*.1
-    "$1" completions bash >"$share/bash-completion/completions/girih"
-    "$1" completions zsh >"$share/zsh/site-functions/_girih"
-    "$1" completions fish >"$share/fish/vendor_completions.d/girih.fish"
+    "${run[@]}" completions bash >"$share/bash-completion/completions/girih"
+    "${run[@]}" completions zsh >"$share/zsh/site-functions/_girih"
+    "${run[@]}" completions fish >"$share/fish/vendor_completions.d/girih.fish"
     cp README.md LICENSE CHANGELOG.md "$share/doc/girih/"
 }
 
@@ -135,8 +155,8 @@ for name in "$@"; do
     stage "$work/$folder" "$program"
     archive -C "$work" -c "$folder" | gzip -n9 >"$out/$folder.tar.gz"
     case "$name" in
-        x86_64-gnu) deb amd64 "$program"; rpm x86_64 "$program" ;;
-        aarch64-gnu) deb arm64 "$program"; rpm aarch64 "$program" ;;
+        x86_64-gnu) deb amd64 "$program"; rpm x86_64 "$program"; wheel "$name" "$program" ;;
+        aarch64-gnu) deb arm64 "$program"; rpm aarch64 "$program"; wheel "$name" "$program" ;;
         *-musl) python3 packaging/image.py "$program" "$out/girih-$version-$architecture.oci.tar" --architecture "$architecture" \
             --version "$version" --revision "$commit" ;;
     esac

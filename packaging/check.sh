@@ -16,6 +16,8 @@ skipped() { echo "skipped  $*"; }
 fail() { echo "FAILED   $*"; exit 1; }
 # The story that every program tells, to the byte.
 story() { "$@" run -q -n 40 --temp 0; }
+# The same, drawn by a seed.
+seeded() { "$@" run stories260k "Once upon a time" -q -n 40 --temp 1 --seed 7; }
 # newest_glibc PROGRAM: the newest version of glibc whose symbols it asks for.
 newest_glibc() { readelf -VW "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1; }
 # Writes to $work/said what a program says of a GPU where there is none.
@@ -57,9 +59,10 @@ for flavor in gnu musl; do
     sh packaging/install.sh "${options[@]}" >"$work/said"
     story "$work/prefix/bin/girih" >"$work/$flavor.story"
     cp "$work/$flavor.story" "$work/first.story"
+    seeded "$work/prefix/bin/girih" >"$work/first.seeded"
     if [ $flavor = gnu ]; then
         newest="$(newest_glibc "$work/prefix/bin/girih")"
-        [ "$(printf '%s\n' "$newest" GLIBC_2.28 | sort -V | tail -n 1)" = GLIBC_2.28 ] || fail "the program needs $newest"
+        [ "$(printf '%s\n' "$newest" GLIBC_2.17 | sort -V | tail -n 1)" = GLIBC_2.17 ] || fail "the program needs $newest"
         ok "gnu: no symbol is newer than $newest; libraries: $(readelf -dW "$work/prefix/bin/girih" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')"
     fi
     without_gpu "$work/prefix/bin/girih"
@@ -174,6 +177,52 @@ END
     rm -rf "$work/image"
 done
 
+# Wheels: what they need of the system by auditwheel, what they need of Python by abi3audit, and the one for this machine in an
+# environment of its own for each Python that PYTHONS names. Without numpy: it is needed for arrays only.
+for file in "$dist"/*.whl; do
+    [ -e "$file" ] || continue
+    wheel="$(basename "$file")" size="$(stat -c %s "$file")"
+    [ "$size" -le 25000000 ] || fail "$wheel has $size bytes, and 25,000,000 are allowed"
+    [[ $wheel = *-cp311-abi3-manylinux* ]] || fail "$wheel is no wheel of the stable interface for manylinux"
+    said="$((size / 1000000)) MB"
+    if command -v auditwheel >/dev/null; then
+        # It names the oldest platform that the files allow.
+        auditwheel show "$file" | tr '\n' ' ' >"$work/said"
+        grep -q 'following platform tag: "manylinux_2_\(5\|12\|17\)_' "$work/said" || { cat "$work/said"; fail "$wheel is not manylinux2014"; }
+        said="$said, auditwheel $(grep -o 'manylinux_2_[0-9]*_[a-z0-9_]*' "$work/said" | tail -n 1)"
+    else
+        skipped "$wheel: auditwheel is not installed"
+    fi
+    if command -v abi3audit >/dev/null; then
+        abi3audit --strict "$file" >"$work/said" 2>&1 || { cat "$work/said"; fail "$wheel: abi3audit"; }
+        said="$said, abi3audit"
+    else
+        skipped "$wheel: abi3audit is not installed"
+    fi
+    ok "$wheel: $said"
+    if [[ $wheel = *"_$machine.whl" ]]; then
+        for python in ${PYTHONS:-python3}; do
+            rm -rf "$work/venv"
+            "$python" -m venv "$work/venv"
+            "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$file"
+            seeded "$work/venv/bin/girih" >"$work/seeded"
+            cmp "$work/seeded" "$work/first.seeded"
+            said="$("$work/venv/bin/python" packaging/imported.py "$work/seeded" timed 2>&1)" || fail "$wheel in $python: $said"
+            ok "$wheel in $said"
+        done
+    elif [[ $wheel = *_aarch64.whl ]] && command -v qemu-aarch64-static mmdebstrap >/dev/null && [ "$(id -u)" = 0 ]; then
+        # Debian's Python for aarch64, unpacked and not installed.
+        [ -d "$work/aarch64" ] || mmdebstrap --quiet --variant=extract --architectures=arm64 --include=python3 bookworm "$work/aarch64"
+        rm -rf "$work/aarch64/wheel"
+        python3 -m zipfile -e "$file" "$work/aarch64/wheel"
+        said="$(PYTHONPATH="$work/aarch64/wheel" qemu-aarch64-static -L "$work/aarch64" "$work/aarch64/usr/bin/python3" \
+            packaging/imported.py "$work/first.seeded" 2>&1)" || fail "$wheel under qemu: $said"
+        ok "$wheel under qemu in $said"
+    else
+        skipped "$wheel: it is for another machine, and was not loaded"
+    fi
+done
+
 # Programs for the other machine, under qemu-user: the same story, and right values in two architectures.
 for file in "$dist"/girih-*-aarch64-linux-*.tar.gz; do
     if ! [ -e "$file" ] || [ "$machine" != x86_64 ]; then continue; fi
@@ -189,11 +238,13 @@ for file in "$dist"/girih-*-aarch64-linux-*.tar.gz; do
     emulated+=("$work/other/bin/girih")
     story "${emulated[@]}" >"$work/other.story"
     cmp "$work/other.story" "$work/first.story"
+    seeded "${emulated[@]}" >"$work/other.seeded"
+    cmp "$work/other.seeded" "$work/first.seeded"
     for name in qwen3 gemma3_text; do
         "${emulated[@]}" verify "tests/fixtures/$name" --golden "tests/fixtures/$name/golden.safetensors" >"$work/said" 2>&1 \
             || { cat "$work/said"; fail "$(basename "$file") has other values of $name under qemu"; }
     done
-    ok "$(basename "$file"): the same story under qemu, and right values of qwen3 and gemma3_text; $(newest_glibc "$work/other/bin/girih")"
+    ok "$(basename "$file"): the same stories under qemu, and right values of qwen3 and gemma3_text; $(newest_glibc "$work/other/bin/girih")"
     rm -rf "$work/other"
 done
 

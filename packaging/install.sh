@@ -65,7 +65,7 @@ case "$(uname -m)" in
     *) fail "there is no program for $(uname -m), only for x86_64 and aarch64; build girih with cargo instead" ;;
 esac
 
-# The program with every backend needs glibc 2.28; elsewhere the static one runs.
+# The program with every backend needs glibc 2.17; elsewhere the static one runs.
 why=''
 if [ -z "$static" ]; then
     libc="$(getconf GNU_LIBC_VERSION 2>/dev/null || true)"
@@ -74,8 +74,8 @@ if [ -z "$static" ]; then
         2.[0-9]* | [3-9].*)
             minor="${libc#2.}"
             minor="${minor%%.*}"
-            if [ "${libc%%.*}" = 2 ] && [ "$minor" -lt 28 ]; then
-                static=-musl why=" (glibc is $libc, and the program with every backend needs 2.28)"
+            if [ "${libc%%.*}" = 2 ] && [ "$minor" -lt 17 ]; then
+                static=-musl why=" (glibc is $libc, and the program with every backend needs 2.17)"
             fi
             ;;
         *) static=-musl why=' (there is no glibc)' ;;

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -164,7 +165,8 @@ def test_opened_and_dropped_models_leave_nothing() -> None:
 
     round_of(30)
     before, files = resident(), len(list(Path("/proc/self/fd").iterdir()))
-    round_of(100)
+    # `.ci/long python` sets 10,000.
+    round_of(int(os.environ.get("GIRIH_OPENED_MODELS", "100")))
     # Allocators keep some; each model has more than one MiB.
     assert resident() - before < 20_000
     assert len(list(Path("/proc/self/fd").iterdir())) <= files

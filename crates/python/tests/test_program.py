@@ -1,5 +1,6 @@
 """The program of the wheel, and what the package has it do."""
 
+import http.client
 import json
 import subprocess
 from pathlib import Path
@@ -20,6 +21,21 @@ def test_the_same_seed_gives_the_same_bytes_in_the_program(model: girih.Model) -
     told = json.loads(subprocess.check_output(call, text=True))
     reply = model.generate(PROMPT, temperature=1.0, seed=7, max_tokens=40)
     assert (told["text"], told["ids"][told["prompt_tokens"] :]) == (reply.text, reply.tokens)
+
+
+def test_the_same_seed_gives_the_same_bytes_over_http(model: girih.Model) -> None:
+    # The tests of the program compare it with the library in Rust and with the server.
+    settings = {"temperature": 1.0, "seed": 7, "max_tokens": 40}
+    call = [girih.program(), "serve", "stories260k", "--port", "0", "--threads", "1", "--quiet"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.stdout.readline().rsplit(":", 1)[1]), timeout=20)
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": PROMPT, **settings}), headers)
+        told = json.load(connection.getresponse())
+        connection.close()
+        server.terminate()
+    assert told["choices"][0]["text"] == model.generate(PROMPT, temperature=1.0, seed=7, max_tokens=40).text
 
 
 def test_verify_compares_with_transformers() -> None:

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::program::{Ended, Folder, fixture, girih, name};
+use crate::running_server::RunningServer;
 
 /// More than a hundred tokens of a story, enough to divide among chunks and
 /// threads.
@@ -96,6 +97,26 @@ fn the_same_seed_gives_the_same_text() {
         |seed: &str| girih(&["run", "--temp", "1", "-n", "40", "--quiet", "--seed", seed]).done().stdout;
     assert_eq!(text("1"), text("1"));
     assert_ne!(text("1"), text("2"));
+}
+
+/// The Python package's tests compare it with the program and the server in the same way.
+#[test]
+fn a_seed_gives_the_same_text_in_the_program_the_library_and_the_server() {
+    let prompt = "Once upon a time";
+    let call = girih(&["run", "stories260k", prompt, "--temp", "1", "--seed", "7", "-n", "40", "--json"]);
+    let told = call.done().json()["text"].as_str().expect("a text").to_owned();
+
+    let session =
+        ::girih::Model::open("stories260k").and_then(|model| model.start()).expect("it is built in");
+    let sampling = ::girih::Sampling { temperature: 1.0, seed: 7, ..::girih::Sampling::default() };
+    let request = ::girih::Request::new(prompt).max_tokens(40).sampling(sampling);
+    let reply = session.generate(request).expect("it is valid");
+    assert_eq!(reply.text().expect("a reply"), told);
+
+    let server = RunningServer::start(&Folder::new(), &["stories260k"]);
+    let body = json!({"prompt": prompt, "temperature": 1, "seed": 7, "max_tokens": 40});
+    assert_eq!(server.post("/v1/completions", &body)["choices"][0]["text"], *told);
+    assert_eq!(server.end(), Some(0));
 }
 
 /// A template whose text is in the vocabulary of the small tokenizer.
