@@ -339,7 +339,7 @@ mod tests {
         let fixed = PrecisionRule::Fixed;
         let usual = CpuOptions { keep_packed: KeepPacked::IfSlow, ..CpuOptions::default() };
         assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), usual);
-        let kept = |options| cpu_options(&settings(options), fixed).unwrap().keep_packed;
+        let kept = |options: &[_]| cpu_options(&settings(options), fixed).unwrap().keep_packed;
         assert_eq!(kept(&[(PACKED_CACHE, "auto"), (WEIGHTS, "mmap")]), KeepPacked::IfSlow);
         for always in [(PACKED_CACHE, "on"), (WEIGHTS, "mmap")] {
             assert_eq!(kept(&[always]), KeepPacked::Always, "{always:?}");

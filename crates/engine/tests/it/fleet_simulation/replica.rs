@@ -141,7 +141,7 @@ impl Replica {
             self.blocks.grow(sequence, self.cache.tokens(sequence), happened);
         }
         let active = self.scheduler.active().to_vec();
-        let scheduled = self.scheduler.step_rows();
+        let scheduled = self.scheduler.step_rows(None);
         let evicted = self.cache.totals().evicted;
         for rows in &scheduled {
             let sequence = self.running[&active[rows.sequence]].sequence.expect("an active request has one");
