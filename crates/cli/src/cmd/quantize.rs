@@ -29,7 +29,7 @@ pub struct Args {
     out: PathBuf,
     /// Type of the output: f32, f16, bf16, q8_0, q4_0, q4_k_m, …, q4nx, safetensors, iebin, or iebs for one matrix.
     #[arg(long = "type", value_name = "TYPE", value_parser = target)]
-    target: Target,
+    target: QuantizeTarget,
     /// Adapter (LoRA) to put into the weights: a folder of PEFT or a .gguf file.
     #[arg(long, value_name = "PATH")]
     adapter: Option<PathBuf>,
@@ -66,18 +66,19 @@ pub struct Args {
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum QuantizeTarget {
     Model(ConvertTarget),
     /// One matrix, by blocks.
     Iebs,
 }
 
-fn target(text: &str) -> std::result::Result<Target, String> {
+fn target(text: &str) -> std::result::Result<QuantizeTarget, String> {
     match text.eq_ignore_ascii_case("iebs") {
-        true => Ok(Target::Iebs),
-        false => {
-            text.parse().map(Target::Model).map_err(|error: girih_tensor::Error| format!("{error}, iebs"))
-        }
+        true => Ok(QuantizeTarget::Iebs),
+        false => text
+            .parse()
+            .map(QuantizeTarget::Model)
+            .map_err(|error: girih_tensor::Error| format!("{error}, iebs")),
     }
 }
 
@@ -86,7 +87,7 @@ fn dedup(text: &str) -> std::result::Result<Dedup, String> {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let Target::Model(target) = args.target else { return matrix(args) };
+    let QuantizeTarget::Model(target) = args.target else { return matrix(args) };
     if args.rows.is_some() || args.block.is_some() {
         return Err(Error::call("--rows and --block are for --type iebs; omit them, or write iebs"));
     }
@@ -176,8 +177,9 @@ fn iebin_options(args: &Args) -> Result<IebinOptions> {
         ("--iebin-f32", args.iebin_f32),
         ("--dedup", args.dedup.is_some()),
     ];
-    if let Some((option, _)) =
-        of_iebin.iter().find(|(_, is_set)| *is_set && args.target != Target::Model(ConvertTarget::Iebin))
+    if let Some((option, _)) = of_iebin
+        .iter()
+        .find(|(_, is_set)| *is_set && args.target != QuantizeTarget::Model(ConvertTarget::Iebin))
     {
         return Err(Error::call(format!("{option} is for --type iebin; omit {option}, or write iebin")));
     }
@@ -192,7 +194,7 @@ fn model(args: &Args) -> Result<ModelFiles> {
     let Some(path) = &args.adapter else {
         return Ok(loading::open_model(&args.model)?.into_files().expect(only));
     };
-    if !matches!(args.target, Target::Model(ConvertTarget::Gguf(_))) {
+    if !matches!(args.target, QuantizeTarget::Model(ConvertTarget::Gguf(_))) {
         let sentence = "q4nx, safetensors and iebin copy tensors of the model's files; merge the adapter first, then quantize the result";
         return Err(Error::call(sentence));
     }

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::Avx512;
 use super::bf16::Avx512Bf16;
-use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TilePermission, TileShape, Tiles};
+use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TileInstructions, TilePermission, TileShape};
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{
     Coding, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Panels, Sums,
@@ -66,7 +66,7 @@ const SUMS: usize = 2;
 /// shuffles, 48 cycles; `tdpbsud` takes 32 beside them (one in 16, Intel's Optimization Reference Manual 248966). With
 /// VNNI 192 products and 48 of arithmetic take 120. These are counts: no processor with AMX has run this.
 /// Bytes moved: the panel and the activations, from L1.
-fn tile<T: Tiles>(
+fn tile<T: TileInstructions>(
     isa: Avx512,
     permission: T::Permission,
     coding: Coding,
@@ -76,21 +76,20 @@ fn tile<T: Tiles>(
 ) {
     by_count!(sums.len(), [4 8 12], |C| {
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
+        let add = match (coding.minimums, coding.halves) {
+            (false, false) => add::<T, C, PLAIN, false>,
+            (true, false) => add::<T, C, PLAIN, true>,
+            (false, true) => add::<T, C, HALVED, false>,
+            (true, true) => add::<T, C, HALVED, true>,
+        };
         // SAFETY: the token exists only where the processor has these features.
-        unsafe {
-            match (coding.minimums, coding.halves) {
-                (false, false) => add::<T, C, PLAIN, false>(isa, permission, panels, x, sums),
-                (true, false) => add::<T, C, PLAIN, true>(isa, permission, panels, x, sums),
-                (false, true) => add::<T, C, HALVED, false>(isa, permission, panels, x, sums),
-                (true, true) => add::<T, C, HALVED, true>(isa, permission, panels, x, sums),
-            }
-        }
+        unsafe { add(isa, permission, panels, x, sums) }
     });
 }
 
 /// [`tile`] with `C` columns and `ROWS` rows of words for each group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn add<T: Tiles, const C: usize, const ROWS: usize, const MINIMUMS: bool>(
+fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: bool>(
     isa: Avx512,
     permission: T::Permission,
     (panels, groups): (&Panels, usize),
@@ -171,11 +170,11 @@ fn by_column<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS]) -> [[u8; G
     for j in 0..4 {
         for (to, which) in [(j, first), (8 + j, second)] {
             let two = _mm512_permutex2var_epi64(low[j], which, high[j]);
-            // SAFETY: both columns are 32 bytes long.
-            unsafe {
-                _mm256_storeu_si256(columns[to].as_mut_ptr().cast(), _mm512_castsi512_si256(two));
-                _mm256_storeu_si256(columns[to + 4].as_mut_ptr().cast(), _mm512_extracti64x4_epi64::<1>(two));
-            }
+            let (column, other) = (_mm512_castsi512_si256(two), _mm512_extracti64x4_epi64::<1>(two));
+            // SAFETY: a column is 32 bytes long.
+            unsafe { _mm256_storeu_si256(columns[to].as_mut_ptr().cast(), column) };
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_si256(columns[to + 4].as_mut_ptr().cast(), other) };
         }
     }
     columns

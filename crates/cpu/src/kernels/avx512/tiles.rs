@@ -25,7 +25,7 @@ pub(in crate::kernels) struct TileShape {
 }
 
 /// Instructions on tiles. A tile is named by its number, which the instruction holds.
-pub(in crate::kernels) trait Tiles: Sized {
+pub(in crate::kernels) trait TileInstructions: Sized {
     /// What shows that the instructions may be used.
     type Permission: Copy;
 
@@ -109,7 +109,7 @@ struct TileConfiguration {
     rows: [u8; 16],
 }
 
-impl Tiles for ProcessorTiles {
+impl TileInstructions for ProcessorTiles {
     type Permission = TilePermission;
 
     #[inline(always)]
@@ -196,7 +196,7 @@ pub(in crate::kernels) struct EmulatedTiles {
 }
 
 #[cfg(test)]
-impl Tiles for EmulatedTiles {
+impl TileInstructions for EmulatedTiles {
     type Permission = ();
 
     fn configured(_: (), shapes: [TileShape; TILES]) -> EmulatedTiles {
@@ -287,7 +287,7 @@ mod tests {
         shapes[1] = TileShape { rows: 8, bytes: 64 };
         shapes[2] = TileShape { rows: 12, bytes: 64 };
         let bytes = random.bytes(16 * 64);
-        fn stored<T: Tiles>(
+        fn stored<T: TileInstructions>(
             permission: T::Permission,
             shapes: [TileShape; TILES],
             bytes: &[u8],

@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 use super::peak::{Numbers, Peak, fold};
 use crate::kernels::avx512::tiles::{
-    ProcessorTiles, TILE_ROW_BYTES, TILE_ROWS, TILES, TilePermission, TileShape, Tiles,
+    ProcessorTiles, TILE_ROW_BYTES, TILE_ROWS, TILES, TileInstructions, TilePermission, TileShape,
 };
 
 /// Accumulators of a round; with two operands they fit the 16 registers of AVX2.
