@@ -120,6 +120,23 @@ fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers 
     isa.splat_integer(if shareless { INTEGER_BIAS } else { word as i32 })
 }
 
+/// As [`begin`], for the sums of both halves of a band.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // counts are constants
+fn begins<I: Packed, const C: usize>(
+    isa: I,
+    bits: u8,
+    minimums: bool,
+    words: &[u32; C],
+) -> [[I::Integers; C]; 2] {
+    let mut n = [[isa.splat_integer(0); C]; 2];
+    for c in 0..C {
+        let begin = begin(isa, bits, minimums, words[c]);
+        (n[0][c], n[1][c]) = (begin, begin);
+    }
+    n
+}
+
 /// Adds what a sum of integers yields: `sum + s · (scale · n)`, where `bias` is
 /// [`INTEGER_BIAS_FLOAT`] times the scale.
 #[inline(always)]
@@ -254,10 +271,11 @@ impl<const C: usize> Group<'_, C> {
         let look_ups = const { matches!(P::CODES, Codes::Iq4 | Codes::E2m1) };
         let in_order = I::BY_COLUMN && PARTS == 1 && (C <= 4 || run == 1) && !(look_ups && C == 1);
         let zero = isa.splat_integer(0);
+        // Behind the lines of the group, where it would take registers from pairs that are added up there.
+        let late = I::BY_COLUMN && run == LINES;
         let mut n = [[zero; C]; 2];
-        for c in 0..C {
-            let begin = begin(isa, bits, minimums, x[LINES + PART][c]);
-            (n[0][c], n[1][c]) = (begin, begin);
+        if !late {
+            n = begins(isa, bits, minimums, &x[LINES + PART]);
         }
         for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
             let mut pairs = [[zero; C]; 2];
@@ -275,6 +293,10 @@ impl<const C: usize> Group<'_, C> {
                         keep_order();
                     }
                 }
+            }
+            if late {
+                keep_order();
+                n = begins(isa, bits, minimums, &x[LINES + PART]);
             }
             if run > 1 {
                 for c in 0..C {
