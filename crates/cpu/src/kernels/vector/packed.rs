@@ -16,6 +16,8 @@
 //! where scales are shared by 16 columns: at most 79, 72 and 66 % of the peak, with
 //! the panel's own multiplication.
 //!
+//! **AVX-VNNI** has the same product with vectors of 8 lanes, and the registers of AVX2.
+//!
 //! **AVX2** adds two neighbours in 16 bits, which must not saturate. Codes of four bits
 //! leave room for all eight lines of a group before the pairs are added up
 //! (15 · 127 · 2 · 8 = 30 480), codes of five bits for four (31 · 127 · 2 · 4 =
