@@ -14,7 +14,8 @@ Each line of the table is one loop:
 
     all      instructions; a memory operand is part of its instruction
     vnni     integer dot products (vpdpbusd)
-    fma      fused multiply-adds, multiplications, byte products, bf16 pair products
+    fma      fused multiply-adds, multiplications, byte products, bf16 pair products, and
+             signs and sizes of bytes, which Zen 4 computes in the same two pipes (measured)
     shift    shifts, shuffles, conversions
     logic    other vector arithmetic: and, or, additions, compares, maxima
     line     loads of whole vectors
@@ -87,7 +88,7 @@ def kind(instruction):
     name = instruction.name
     if name.startswith("vpdpbusd"):
         return "vnni"
-    if re.match(r"vf(n?m)(add|sub)|vmul[ps]|vpmadd|vpmull|vdpbf16ps", name):
+    if re.match(r"vf(n?m)(add|sub)|vmul[ps]|vpmadd|vpmull|vdpbf16ps|vpsign|vpabs", name):
         return "fma"
     if re.match(r"vps[lr][la]|vpshuf|vperm|vcvt|vpmov[sz]x|vextract|vinsert|vunpck|vpunpck|vscalef|vrnd", name):
         return "shift"

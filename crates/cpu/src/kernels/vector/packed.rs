@@ -16,6 +16,8 @@
 //! where scales are shared by 16 columns: at most 79, 72 and 66 % of the peak, with
 //! the panel's own multiplication.
 //!
+//! **AVX-VNNI** has the same product with vectors of 8 lanes, and the registers of AVX2.
+//!
 //! **AVX2** adds two neighbours in 16 bits, which must not saturate. Codes of four bits
 //! leave room for all eight lines of a group before the pairs are added up
 //! (15 · 127 · 2 · 8 = 30 480), codes of five bits for four (31 · 127 · 2 · 4 =
@@ -118,6 +120,23 @@ pub(in super::super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
 fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
     let shareless = minimums || I::has_zero(bits);
     isa.splat_integer(if shareless { INTEGER_BIAS } else { word as i32 })
+}
+
+/// As [`begin`], for the sums of both halves of a band.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // counts are constants
+fn begins<I: Packed, const C: usize>(
+    isa: I,
+    bits: u8,
+    minimums: bool,
+    words: &[u32; C],
+) -> [[I::Integers; C]; 2] {
+    let mut n = [[isa.splat_integer(0); C]; 2];
+    for c in 0..C {
+        let begin = begin(isa, bits, minimums, words[c]);
+        (n[0][c], n[1][c]) = (begin, begin);
+    }
+    n
 }
 
 /// Adds what a sum of integers yields: `sum + s · (scale · n)`, where `bias` is
@@ -254,10 +273,11 @@ impl<const C: usize> Group<'_, C> {
         let look_ups = const { matches!(P::CODES, Codes::Iq4 | Codes::E2m1) };
         let in_order = I::BY_COLUMN && PARTS == 1 && (C <= 4 || run == 1) && !(look_ups && C == 1);
         let zero = isa.splat_integer(0);
+        // Behind the lines of the group, where it would take registers from pairs that are added up there.
+        let late = I::BY_COLUMN && run == LINES;
         let mut n = [[zero; C]; 2];
-        for c in 0..C {
-            let begin = begin(isa, bits, minimums, x[LINES + PART][c]);
-            (n[0][c], n[1][c]) = (begin, begin);
+        if !late {
+            n = begins(isa, bits, minimums, &x[LINES + PART]);
         }
         for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
             let mut pairs = [[zero; C]; 2];
@@ -275,6 +295,10 @@ impl<const C: usize> Group<'_, C> {
                         keep_order();
                     }
                 }
+            }
+            if late {
+                keep_order();
+                n = begins(isa, bits, minimums, &x[LINES + PART]);
             }
             if run > 1 {
                 for c in 0..C {
