@@ -7,6 +7,7 @@ must be on a file system that all of them have. `--example 1000000` writes short
 
 import argparse
 import json
+import logging
 import os
 import random
 import time
@@ -45,9 +46,9 @@ class Replies:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         for part, start in zip(batch["part"], batch["start"], strict=True):
-            with self.prompts.open("rb") as file:
-                file.seek(start)
-                lines = [line for line in (file.readline() for _ in range(PART)) if line]
+            with self.prompts.open("rb") as prompts:
+                prompts.seek(start)
+                lines = [line for line in (prompts.readline() for _ in range(PART)) if line]
             file = part_file(self.replies, part)
             unfinished = file.with_suffix(".unfinished")
             unfinished.write_text("".join(self.threads.map(self.reply, lines)), encoding="utf-8")
@@ -94,7 +95,7 @@ def main() -> None:
     print(f"{len(missing)} parts are missing", flush=True)
     if not missing:
         return
-    ray.init(num_cpus=args.actors, include_dashboard=False, log_to_driver=False, logging_level="warning")
+    ray.init(num_cpus=args.actors, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     ray.data.DataContext.get_current().enable_progress_bars = False
     paths = {"prompts": str(args.prompts.resolve()), "replies": str(args.replies.resolve())}
     done = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
