@@ -2,7 +2,7 @@
 """A small router that sends requests to the server that has most of their prompt cached.
 
     prefix_router.py serve --port 8000 http://127.0.0.1:8081,tcp://127.0.0.1:5557,tcp://127.0.0.1:5558 ...
-    prefix_router.py check target/release/girih [--requests 500]
+    prefix_router.py check target/release/girih [--requests 500] [--dynamo PYTHON]
     prefix_router.py throughput target/release/girih MODEL [--rounds 4]
 
 `serve` stands in front of servers that were started with --kv-events and --kv-events-replay: each argument has the server,
@@ -12,7 +12,8 @@ Servers must have no keys, adapters or images: blocks are compared by their toke
 
 `check` starts two servers on the built-in model and sends them requests whose prompts share beginnings, once in turns
 (round robin) and once by prefix; then once more by prefix while one server is killed in the middle. It fails if a reply is
-lost, doubled or differs from the reply of a server alone, or if routing by prefix finds fewer cached tokens.
+lost, doubled or differs from the reply of a server alone, or if routing by prefix finds fewer cached tokens. With `--dynamo`, the
+same once more, but NVIDIA Dynamo's own indexer, which PYTHON has (`ai-dynamo`), reads the events and says where a prompt is cached.
 
 `throughput` starts two servers of MODEL with a thread each, and sends them prompts that share nothing, in turns directly and through
 a router that is a process of its own and routes by prefix. It prints the ratio of the tokens per second, and the router's share of two cores.
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -126,22 +128,48 @@ class Index:
             self.held.clear()
 
 
+class DynamoIndex:
+    """What NVIDIA Dynamo's indexer knows of a server: it reads, decodes and hashes the events itself."""
+
+    def __init__(self, url: str, instance: int, events: str, replay: str) -> None:
+        self.url, self.instance, self.events, self.replay = url, instance, events, replay
+        self.register()
+
+    def register(self) -> None:
+        listener = {"endpoint": self.events, "replay_endpoint": self.replay, "block_size": BLOCK}
+        self.post("/register", {"instance_id": self.instance, "model_name": "girih", **listener})
+
+    def cached(self, tokens: list[int]) -> int:
+        scores = self.post("/query", {"token_ids": tokens, "model_name": "girih"})["scores"]
+        return scores.get(str(self.instance), {}).get("0", 0)
+
+    def clear(self) -> None:
+        self.post("/unregister", {"instance_id": self.instance, "model_name": "girih"})
+        self.register()
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
+
+
 class Replica:
     """A server, what it has cached, and how many requests it runs."""
 
-    def __init__(self, url: str, events: str, replay: str) -> None:
+    def __init__(self, url: str, events: str, replay: str, index: DynamoIndex | None = None) -> None:
         self.url, self.events, self.replay = url, events, replay
-        self.index, self.running, self.is_up = Index(), 0, True
-        self.next = 0
-        threading.Thread(target=self.subscribe, daemon=True).start()
+        self.running, self.is_up, self.next = 0, True, 0
+        self.index = index or Index()
+        if isinstance(self.index, Index):
+            threading.Thread(target=self.subscribe, args=(self.index,), daemon=True).start()
 
-    def subscribe(self) -> None:
+    def subscribe(self, index: Index) -> None:
         """Reads events, and asks for those that were missed."""
         context = zmq.Context.instance()
         socket = context.socket(zmq.SUB)
         socket.setsockopt(zmq.SUBSCRIBE, b"kv@")
         socket.connect(self.events)
-        self.catch_up(context, 0)
+        self.catch_up(index, context, 0)
         while True:
             _, number, payload = socket.recv_multipart()
             found = int.from_bytes(number, "big")
@@ -149,15 +177,15 @@ class Replica:
                 if found > 0:
                     continue
                 # Its numbers begin again: it was started again.
-                self.index.clear()
-            elif found > self.next and not self.catch_up(context, found):
+                index.clear()
+            elif found > self.next and not self.catch_up(index, context, found):
                 # What was missed is not kept any more, so nothing is known.
-                self.index.clear()
+                index.clear()
             if found >= self.next or found == 0:
-                self.index.apply(BATCH.decode(payload))
+                index.apply(BATCH.decode(payload))
                 self.next = found + 1
 
-    def catch_up(self, context: zmq.Context, before: int) -> bool:
+    def catch_up(self, index: Index, context: zmq.Context, before: int) -> bool:
         """Asks for the messages from the next one on; whether all up to `before` came."""
         socket = context.socket(zmq.DEALER)
         socket.setsockopt(zmq.RCVTIMEO, 5000)
@@ -172,7 +200,7 @@ class Replica:
                 found = int.from_bytes(number, "big")
                 if found != self.next:
                     return False
-                self.index.apply(BATCH.decode(payload))
+                index.apply(BATCH.decode(payload))
                 self.next = found + 1
         except zmq.Again:
             return False
@@ -356,10 +384,29 @@ def ask(port: int, prompt: list[int], max_tokens: int = 8) -> tuple[str, dict[st
     return text, next(chunk["usage"] for chunk in chunks if chunk.get("usage"))
 
 
-def round_of(girih: str, policy: str, requests: int, is_killed: bool) -> tuple[list[str | None], int]:
+def start_indexer(python: str) -> tuple[subprocess.Popen[bytes], str]:
+    port = free_port()
+    command = [python, "-m", "dynamo.indexer", "--port", str(port), "--threads", "1"]
+    process, url = subprocess.Popen(command, stdout=subprocess.DEVNULL), f"http://127.0.0.1:{port}"
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(url + "/health"):
+                return process, url
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit("Dynamo's indexer did not start")
+
+
+def round_of(girih: str, policy: str, requests: int, is_killed: bool, dynamo: str | None) -> tuple[list[str | None], int]:
     """The texts of all replies, and the tokens of the prompts that were cached."""
     started = [start(girih) for _ in range(2)]
-    router = Router([Replica(*addresses) for _, addresses in started], policy)
+    indexer, url = start_indexer(dynamo) if dynamo else (None, "")
+
+    def index(number: int, addresses: list[str]) -> DynamoIndex | None:
+        return DynamoIndex(url, number, *addresses[1:]) if dynamo else None
+
+    replicas = [Replica(*addresses, index(number, addresses)) for number, (_, addresses) in enumerate(started)]
+    router = Router(replicas, policy)
     server = served(router, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     done = threading.Semaphore(0)
@@ -382,18 +429,21 @@ def round_of(girih: str, policy: str, requests: int, is_killed: bool) -> tuple[l
         return [reply and reply[0] for reply in found], cached
     finally:
         server.shutdown()
-        for process, _ in started:
+        for process in [process for process, _ in started] + [indexer] * bool(indexer):
             process.kill()
             process.wait()
 
 
-def check(girih: str, requests: int) -> None:
+def check(girih: str, requests: int, dynamo: str | None) -> None:
     tokens = sum(len(prompt(number)) for number in range(requests))
     cached = {}
     expected: list[str] = []
-    for name, policy, is_killed in [("round robin", "turns", False), ("prefix", "prefix", False), ("prefix, one killed", "prefix", True)]:
+    rounds = [("round robin", "turns", False, None), ("prefix", "prefix", False, None), ("prefix, one killed", "prefix", True, None)]
+    if dynamo:
+        rounds += [("prefix by Dynamo's indexer", "prefix", False, dynamo), ("the same, one killed", "prefix", True, dynamo)]
+    for name, policy, is_killed, indexer in rounds:
         begun = time.monotonic()
-        texts, cached[name] = round_of(girih, policy, requests, is_killed)
+        texts, cached[name] = round_of(girih, policy, requests, is_killed, indexer)
         cut = texts.count(None)
         expected = expected or [text or "" for text in texts]
         wrong = sum(text is not None and text != right for text, right in zip(texts, expected, strict=True))
@@ -404,8 +454,9 @@ def check(girih: str, requests: int) -> None:
         # At most those that four clients were reading from the killed server.
         if wrong or cut > (4 if is_killed else 0):
             raise SystemExit("replies were lost or differ")
-    if cached["prefix"] <= cached["round robin"]:
-        raise SystemExit("routing by prefix found no more cached tokens")
+    for name in ["prefix", *[name for name in cached if name.endswith("indexer")]]:
+        if cached[name] <= cached["round robin"]:
+            raise SystemExit(f"routing by {name} found no more cached tokens")
 
 
 STREAMS = 8
@@ -479,13 +530,14 @@ def main() -> None:
     checking = commands.add_parser("check")
     checking.add_argument("girih")
     checking.add_argument("--requests", type=int, default=500)
+    checking.add_argument("--dynamo", metavar="PYTHON")
     measuring = commands.add_parser("throughput")
     measuring.add_argument("girih")
     measuring.add_argument("model")
     measuring.add_argument("--rounds", type=int, default=4)
     args = parser.parse_args()
     if args.command == "check":
-        return check(args.girih, args.requests)
+        return check(args.girih, args.requests, args.dynamo)
     if args.command == "throughput":
         return throughput(args.girih, args.model, args.rounds)
     router = Router([Replica(*replica.split(",")) for replica in args.replicas], args.policy)

@@ -7,6 +7,7 @@ must be on a file system that all of them have. `--example 1000000` writes short
 
 import argparse
 import json
+import logging
 import os
 import random
 import time
@@ -45,9 +46,9 @@ class Replies:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         for part, start in zip(batch["part"], batch["start"], strict=True):
-            with self.prompts.open("rb") as file:
-                file.seek(start)
-                lines = [line for line in (file.readline() for _ in range(PART)) if line]
+            with self.prompts.open("rb") as prompts:
+                prompts.seek(start)
+                lines = [line for line in (prompts.readline() for _ in range(PART)) if line]
             file = part_file(self.replies, part)
             unfinished = file.with_suffix(".unfinished")
             unfinished.write_text("".join(self.threads.map(self.reply, lines)), encoding="utf-8")
@@ -94,7 +95,7 @@ def main() -> None:
     print(f"{len(missing)} parts are missing", flush=True)
     if not missing:
         return
-    ray.init(num_cpus=args.actors, include_dashboard=False, log_to_driver=False, logging_level="warning")
+    ray.init(num_cpus=args.actors, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     ray.data.DataContext.get_current().enable_progress_bars = False
     paths = {"prompts": str(args.prompts.resolve()), "replies": str(args.replies.resolve())}
     done = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
@@ -104,16 +105,10 @@ def main() -> None:
         compute=ray.data.ActorPoolStrategy(size=args.actors),
         num_cpus=1,
     )
-    begun, count = time.monotonic(), 0
-    first = begun
-    for _ in done.iter_rows():
-        count += 1
-        if count == args.actors:
-            first = time.monotonic()
-    seconds, warm = time.monotonic() - begun, time.monotonic() - first
-    print(f"{count} parts in {seconds:.1f} s, with Ray's start of its actors")
-    if count > args.actors:
-        print(f"{(count - args.actors) * PART / warm:.0f} prompts/s after the first part of each actor")
+    begun = time.monotonic()
+    count = sum(1 for _ in done.iter_rows())
+    seconds = time.monotonic() - begun
+    print(f"{count} parts of {PART} prompts in {seconds:.1f} s, with the start of the actors: {count * PART / seconds:.0f} prompts/s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,87 @@
+"""Runs `worker.py` behind Dynamo's frontend, with file discovery, TCP and ZMQ: `python check.py MODEL`.
+
+MODEL is a folder with weights, config.json and tokenizer.json; a chat template is written into a copy of it. Two workers must
+give the replies that girih gives to the same token ids, whether greedy or with a seed, and end where they must.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import girih
+
+PORT = 18200
+PLANES = ["--discovery-backend", "file", "--request-plane", "tcp", "--event-plane", "zmq"]
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def post(path: str, **body: Any) -> dict[str, Any]:
+    text = json.dumps({"model": "stories", **body}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", text, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def wait_for_model() -> None:
+    for _ in range(240):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/v1/models") as reply:
+                if json.load(reply)["data"]:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.5)
+    raise SystemExit("the frontend has found no model")
+
+
+def check(model: girih.Model) -> None:
+    prompt = model.tokenize("Once upon a time")
+    asked: list[girih.RequestSettings] = [{"temperature": 0.0}] + [{"temperature": 0.8, "seed": seed} for seed in range(5)]
+    for settings in asked:
+        own = model.generate(prompt, max_tokens=40, **settings)
+        reply = post("/v1/completions", prompt=prompt, max_tokens=40, **settings)
+        assert reply["choices"][0]["text"] == own.text, (settings, reply, own.text)
+        assert reply["usage"]["completion_tokens"] == 40
+    reply = post("/v1/completions", prompt=prompt, max_tokens=40, temperature=0.0, stop=["Lily"])
+    assert reply["choices"][0]["finish_reason"] == "stop" and "Lily" not in reply["choices"][0]["text"], reply
+    reply = post("/v1/chat/completions", messages=[{"role": "user", "content": "One day"}], max_tokens=8, temperature=0.0)
+    assert reply["usage"]["completion_tokens"] == 8, reply
+    try:
+        post("/v1/completions", prompt=prompt, max_tokens=4, n=2)
+        raise SystemExit("two replies to a prompt were not refused")
+    except urllib.error.HTTPError as error:
+        assert error.code == 400, error
+    print(f"{len(asked)} replies through Dynamo are girih's own; stop texts, chats and a refusal are right")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = shutil.copytree(sys.argv[1], Path(folder) / "model", copy_function=shutil.copyfile)
+        config = source / "tokenizer_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": TEMPLATE}))
+        environment = {**os.environ, "DYN_FILE_KV": str(Path(folder) / "discovery")}
+        frontend = ["-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(PORT), "--router-mode", "round-robin"]
+        worker = [str(Path(__file__).with_name("worker.py")), str(source), "--served-model-name", "stories", "--context", "512"]
+        commands = [frontend, worker, worker]
+        started = [subprocess.Popen([sys.executable, *command, *PLANES], env=environment) for command in commands]
+        try:
+            wait_for_model()
+            with girih.Model.open(str(source)) as model:
+                check(model)
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait()
+
+
+if __name__ == "__main__":
+    main()
