@@ -43,11 +43,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::parts::{GroupScales, codes, scales};
 use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
+use crate::kernels::machine::{prefetch_address_l1, prefetch_address_l2};
 use crate::kernels::packed::{
     Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
 };
 use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
-use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
 
 /// Lines of decoded codes in a group.
 const LINES: usize = GROUP / 4;
@@ -106,22 +106,28 @@ fn keep_order() {
 
 /// A word of activations as a float in all lanes.
 #[inline(always)]
-pub(super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
+pub(in super::super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
     isa.splat(f32::from_bits(word))
 }
 
 /// What a sum of integers begins with, given the word with the zero point's share, if
 /// there is one.
 #[inline(always)]
-fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
+pub(in super::super) fn first_integer<I: Packed>(bits: u8, minimums: bool, word: u32) -> i32 {
     let shareless = minimums || I::has_zero(bits);
-    isa.splat_integer(if shareless { INTEGER_BIAS } else { word as i32 })
+    if shareless { INTEGER_BIAS } else { word as i32 }
+}
+
+/// [`first_integer`] in all lanes.
+#[inline(always)]
+fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
+    isa.splat_integer(first_integer::<I>(bits, minimums, word))
 }
 
 /// Adds what a sum of integers yields: `sum + s · (scale · n)`, where `bias` is
 /// [`INTEGER_BIAS_FLOAT`] times the scale.
 #[inline(always)]
-fn scale_in<I: Packed>(
+pub(in super::super) fn scale_in<I: Packed>(
     isa: I,
     n: I::Integers,
     scale: I::Floats,
@@ -528,7 +534,10 @@ impl MatmulTileOperands<'_> {
 /// lie behind this one's. They come from L2 or L3, and their lines are too far
 /// apart in time for the processor's own prefetching.
 #[inline(always)]
-fn prefetch_next<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS], groups: usize) {
+pub(in super::super) fn prefetch_next<const C: usize, const ROWS: usize>(
+    x: &[[u32; C]; ROWS],
+    groups: usize,
+) {
     let next = x.as_ptr().wrapping_add(groups * ROWS).cast::<u8>();
     for line in (0..size_of_val(x)).step_by(LINE) {
         prefetch_address_l1(next.wrapping_add(line));
