@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 
 use super::tile::TileProduct;
-use super::{ByteProduct, Integers, Neon};
+use super::{ByteProduct, Integers, Neon, SHORT};
 use crate::kernels::packed::LINE;
 use crate::kernels::vector::{Packed, VectorKernel, Vectors, instructions};
 
@@ -124,6 +124,11 @@ unsafe fn smmla(n: int32x4_t, rows: int32x4_t, columns: int32x4_t) -> int32x4_t 
 impl<D: ByteProduct> Neon<D> {
     instructions! {
         words(words: &[u32; 4]) -> int32x4_t { vreinterpretq_s32_u32(vld1q_u32(words.as_ptr())) }
+        put_words(vectors: [int32x4_t; 2], words: &mut [u32; 8]) {
+            let [first, second]: &mut [[u32; 4]; 2] = words.as_chunks_mut().0.as_mut_array().expect(SHORT);
+            vst1q_u32(first.as_mut_ptr(), vreinterpretq_u32_s32(vectors[0]));
+            vst1q_u32(second.as_mut_ptr(), vreinterpretq_u32_s32(vectors[1]))
+        }
         mix(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] { [vzip1q_s32(a, b), vzip2q_s32(a, b)] }
         sort(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] { [vuzp1q_s32(a, b), vuzp2q_s32(a, b)] }
     }
@@ -137,6 +142,13 @@ impl<D: ByteProduct> Neon<D> {
 }
 
 impl TileProduct for DotProducts {
+    const ARRANGES: bool = false;
+
+    #[inline(always)]
+    fn arrange<const C: usize>(_: Neon<DotProducts>, x: &[[u32; C]], to: &mut [[u32; C]]) {
+        to.copy_from_slice(x);
+    }
+
     #[inline(always)]
     fn multiply<const C: usize, const BITS: u8>(
         isa: Neon<DotProducts>,
@@ -169,6 +181,19 @@ impl TileProduct for DotProducts {
 }
 
 impl TileProduct for MatrixProducts {
+    const ARRANGES: bool = true;
+
+    /// Of each two lines and each two columns the words side by side.
+    #[inline(always)]
+    fn arrange<const C: usize>(isa: Neon<MatrixProducts>, x: &[[u32; C]], to: &mut [[u32; C]]) {
+        for (x, to) in x.as_chunks::<2>().0.iter().zip(to.as_chunks_mut::<2>().0) {
+            let words = x[0].as_chunks().0.iter().zip(x[1].as_chunks().0);
+            for ((first, second), to) in words.zip(to.as_flattened_mut().as_chunks_mut::<8>().0) {
+                isa.put_words(isa.mix(isa.words(first), isa.words(second)), to);
+            }
+        }
+    }
+
     // The sums of two columns and four rows are in two registers, of two rows each, until the end.
     #[inline(always)]
     fn multiply<const C: usize, const BITS: u8>(
@@ -187,16 +212,14 @@ impl TileProduct for MatrixProducts {
             let first = isa.signed_codes::<BITS>(&lines[0], piece);
             let second = isa.signed_codes::<BITS>(&lines[1], piece);
             let rows = [isa.mix(first[0], second[0]), isa.mix(first[1], second[1])];
-            let x = x[0].as_chunks().0.iter().zip(x[1].as_chunks().0);
-            for (n, (first, second)) in n.as_chunks_mut::<4>().0.iter_mut().zip(x) {
-                let columns = isa.mix(isa.words(first), isa.words(second));
+            let columns = x.as_flattened().as_chunks().0;
+            for (n, columns) in n.as_chunks_mut::<2>().0.iter_mut().zip(columns) {
+                let columns = isa.words(columns);
                 for half in 0..2 {
                     // SAFETY: the token exists only where the processor has the instruction.
                     unsafe {
-                        n[0][half] = smmla(n[0][half], rows[half][0], columns[0]);
-                        n[1][half] = smmla(n[1][half], rows[half][1], columns[0]);
-                        n[2][half] = smmla(n[2][half], rows[half][0], columns[1]);
-                        n[3][half] = smmla(n[3][half], rows[half][1], columns[1]);
+                        n[0][half] = smmla(n[0][half], rows[half][0], columns);
+                        n[1][half] = smmla(n[1][half], rows[half][1], columns);
                     }
                 }
             }

@@ -9,8 +9,12 @@
 //! The sums of integers of 8 rows and 12 columns take 24 of 32 registers. From `n` on the operations are
 //! those of all tables, so are the bits. Bytes moved: the panels and, for each 8 rows, the activations, from L1.
 
+use std::hint::black_box;
+
 use super::{ByteProduct, Floats, Integers, Neon};
-use crate::kernels::packed::{Coding, GROUP, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE};
+use crate::kernels::packed::{
+    Coding, DEPTH, GROUP, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE,
+};
 use crate::kernels::vector::packed::{first_integer, float, prefetch_next, scale_in};
 use crate::kernels::vector::{Isa, Packed, VectorKernel, Vectors, by_count};
 
@@ -25,8 +29,12 @@ const HALVED: usize = LINES + 3;
 
 /// How the integers of a tile are multiplied.
 pub(super) trait TileProduct: ByteProduct {
+    /// Whether `multiply` takes words in an order of its own.
+    const ARRANGES: bool;
+    /// Brings the words of the lines of a group into the order of `multiply`.
+    fn arrange<const C: usize>(isa: Neon<Self>, x: &[[u32; C]], to: &mut [[u32; C]]);
     /// The sums of products of 8 rows with `C` columns, a multiple of four: those of piece `piece` of lines of
-    /// codes of `BITS` bits with as many rows of words, an even number. A column's sums begin with `begin`.
+    /// codes of `BITS` bits with as many rows of arranged words, an even number. A column's sums begin with `begin`.
     fn multiply<const C: usize, const BITS: u8>(
         isa: Neon<Self>,
         lines: &[[u8; LINE]],
@@ -75,21 +83,34 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
     #[inline(always)]
     fn run(self, isa: Neon<D>) {
         let TileOperands { panels, groups, x, sums } = self.0;
-        let x = x.as_chunks::<C>().0.as_chunks::<ROWS>().0;
+        let x = &x.as_chunks::<C>().0.as_chunks::<ROWS>().0[..groups];
+        let mut arranged = [[[0; C]; LINES]; DEPTH];
+        if D::ARRANGES {
+            for (x, to) in x.iter().zip(&mut arranged) {
+                D::arrange(isa, &x[..LINES], to);
+            }
+        }
         for vector in 0..2 * Neon::<D>::PIECES {
             let panel = &panels[vector / Neon::<D>::PIECES][..groups];
             let mut all = [isa.splat(0.0); C];
             for (all, sums) in all.iter_mut().zip(&*sums) {
                 *all = isa.load(&Neon::<D>::split(sums)[vector]);
             }
-            for (weights, x) in panel.iter().zip(x) {
+            for ((weights, x), words) in panel.iter().zip(x).zip(&arranged) {
                 if vector == 0 {
                     prefetch_next(x, groups);
                 }
-                let group = TileGroup { weights, x, piece: vector % Neon::<D>::PIECES };
+                let words = if D::ARRANGES { &words[..] } else { &x[..LINES] };
+                let group = TileGroup { weights, words, x, piece: vector % Neon::<D>::PIECES };
                 if ROWS == HALVED {
-                    group.add::<D, BITS, MINIMUMS, 2, 0>(isa, &mut all);
-                    group.add::<D, BITS, MINIMUMS, 2, 1>(isa, &mut all);
+                    // Not a constant, so that the second half does not begin before the sums of the first
+                    // have left their registers.
+                    for part in 0..black_box(2) {
+                        match part {
+                            0 => group.add::<D, BITS, MINIMUMS, 2, 0>(isa, &mut all),
+                            _ => group.add::<D, BITS, MINIMUMS, 2, 1>(isa, &mut all),
+                        }
+                    }
                 } else {
                     group.add::<D, BITS, MINIMUMS, 1, 0>(isa, &mut all);
                 }
@@ -105,6 +126,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
 #[derive(Clone, Copy)]
 struct TileGroup<'a, const C: usize, const ROWS: usize> {
     weights: &'a PanelGroup,
+    words: &'a [[u32; C]],
     x: &'a [[u32; C]; ROWS],
     piece: usize,
 }
@@ -118,13 +140,13 @@ impl<const C: usize, const ROWS: usize> TileGroup<'_, C, ROWS> {
         isa: Neon<D>,
         all: &mut [Floats; C],
     ) {
-        let TileGroup { weights, x, piece } = self;
+        let TileGroup { weights, words, x, piece } = self;
         let lines = PART * LINES / PARTS..(PART + 1) * LINES / PARTS;
         let mut begin = [0; C];
         for c in 0..C {
             begin[c] = first_integer::<Neon<D>>(BITS, MINIMUMS, x[LINES + PART][c]);
         }
-        let n = D::multiply::<C, BITS>(isa, &weights.codes[lines.clone()], piece, &x[lines], begin);
+        let n = D::multiply::<C, BITS>(isa, &weights.codes[lines.clone()], piece, &words[lines], begin);
         let scale = isa.load(&Neon::<D>::split(&weights.scales[PART])[piece]);
         let minimum = isa.load(&Neon::<D>::split(&weights.minimums[PART])[piece]);
         let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
