@@ -6,14 +6,16 @@ the minimum number of cycles that they take on two processors.
         cargo test --release --locked -p girih-cpu --test it --no-run
     python3 scripts/inner_loops.py target/release/deps/it-… [--functions REGEX] [--least N]
 
-It needs objdump. A loop is the code between a backward jump and its target; of
+    python3 scripts/inner_loops.py PROGRAM --neon       # of a program for aarch64; without bounds
+
+It needs objdump, or aarch64-linux-gnu-objdump. A loop is the code between a backward jump and its target; of
 nested loops, the innermost one that multiplies is shown. Function names come from
 the symbols, so an inlined loop is listed under the function that it was inlined
 into, in the order of addresses; the counts of multiplications distinguish them.
 Each line of the table is one loop:
 
     all      instructions; a memory operand is part of its instruction
-    vnni     integer dot products (vpdpbusd)
+    vnni     integer dot products (vpdpbusd; sdot, smmla, smull)
     fma      fused multiply-adds, multiplications, byte products, bf16 pair products, and
              signs and sizes of bytes, which Zen 4 computes in the same two pipes (measured)
     shift    shifts, shuffles, conversions
@@ -42,16 +44,25 @@ import subprocess
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
-TARGET = re.compile(r"^([0-9a-f]+)\b")
+TARGET = re.compile(r"(?:^|, )([0-9a-f]+) <")
+
+# An instruction of NEON has a vector as its first operand.
+NEON_OPERAND = re.compile(r"v\d+\.")
+NEON_KINDS = [
+    ("vnni", re.compile(r"sdot|smmla|smull")),
+    ("fma", re.compile(r"fml[as]|fmul")),
+    ("shift", re.compile(r"[su]?sh[lr]|zip|uzp|trn|tbl|ext|dup|mov$|ins|fcvt|scvtf|[su]xtl|fcvtl|shll")),
+    ("logic", re.compile(r"(?!movi|ld|st)")),
+]
 
 Instruction = collections.namedtuple("Instruction", "address name operands")
 Bound = collections.namedtuple("Bound", "cycles what")
 
 
-def functions(program, pattern):
+def functions(program, pattern, objdump):
     """Return the instructions of the functions whose names match."""
     listing = subprocess.run(
-        ["objdump", "-d", "-C", "--no-show-raw-insn", program],
+        [objdump, "-d", "-C", "--no-show-raw-insn", program],
         check=True, capture_output=True, text=True,
     ).stdout
     found, current = {}, None
@@ -70,7 +81,7 @@ def innermost_loops(instructions):
     overlapping loops are both returned: one loop with two entries."""
     ranges = []
     for jump in instructions:
-        target = TARGET.match(jump.operands) if jump.name.startswith("j") else None
+        target = TARGET.search(jump.operands) if re.match(r"j|b$|b\.|cbn?z|tbn?z", jump.name) else None
         if not target or int(target.group(1), 16) > jump.address:
             continue
         body = [i for i in instructions if int(target.group(1), 16) <= i.address <= jump.address]
@@ -86,6 +97,8 @@ def innermost_loops(instructions):
 def kind(instruction):
     """Return the kind of vector work of an instruction, or None."""
     name = instruction.name
+    if NEON_OPERAND.match(instruction.operands):
+        return next((kind for kind, names in NEON_KINDS if names.match(name)), None)
     if name.startswith("vpdpbusd"):
         return "vnni"
     if re.match(r"vf(n?m)(add|sub)|vmul[ps]|vpmadd|vpmull|vdpbf16ps|vpsign|vpabs", name):
@@ -95,6 +108,18 @@ def kind(instruction):
     if name.startswith("v") and not re.match(r"v(mov|pbroadcast|broadcast|zero)", name):
         return "logic"
     return None
+
+
+def count_neon(loop):
+    """Count the instructions of a loop of NEON by kind."""
+    counts = collections.Counter(all=len(loop))
+    counts.update(filter(None, map(kind, loop)))
+    for i in loop:
+        counts["pref"] += i.name == "prfm"
+        counts["stack"] += "[sp" in i.operands
+        counts["cast"] += i.name == "ld1r"
+        counts["line"] += i.name in ("ldr", "ldur", "ldp") and i.operands.startswith("q")
+    return counts
 
 
 def count(loop):
@@ -153,22 +178,28 @@ DEFAULT = (
 )
 
 
+NEON = r"kernels::neon.*(Narrow<.*(Q4_0|Q8_0|Q4K|Q6K), [18]>|Tile<12|Floats<.*(1|12), \d>)"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("program", help="a program or library with symbols")
-    parser.add_argument("--functions", default=DEFAULT, help="a regular expression for function names")
+    parser.add_argument("--functions", help="a regular expression for function names")
     parser.add_argument("--least", type=int, default=4, help="minimum number of multiplications of a loop")
+    parser.add_argument("--neon", action="store_true", help="the program is for aarch64")
     arguments = parser.parse_args()
+    objdump, count_kinds = ("aarch64-linux-gnu-objdump", count_neon) if arguments.neon else ("objdump", count)
+    pattern = re.compile(arguments.functions or (NEON if arguments.neon else DEFAULT))
     columns = ["all", "vnni", "fma", "shift", "logic", "line", "cast", "stack", "pref"]
-    print(f"{'loop':<58}" + "".join(f"{c:>6}" for c in columns) + f"  {'Zen 4':<18}  EMR")
-    for name, instructions in sorted(functions(arguments.program, re.compile(arguments.functions)).items()):
+    print(f"{'loop':<58}" + "".join(f"{c:>6}" for c in columns) + ("" if arguments.neon else f"  {'Zen 4':<18}  EMR"))
+    for name, instructions in sorted(functions(arguments.program, pattern, objdump).items()):
         short = re.sub(r"^<.*enter::compiled::<[^<]*?, |(girih_cpu::)?(kernels|vector|layout|integers|packed|attend)::", "", name)
         short = short.removesuffix(">")
         for index, loop in enumerate(innermost_loops(instructions)):
-            c = count(loop)
+            c = count_kinds(loop)
             if c["vnni"] + c["fma"] < arguments.least:
                 continue
-            bounds = [f"{b.cycles:6.1f} {b.what:<11}" for b in (zen4(c), emerald_rapids(c))]
+            bounds = [f"{b.cycles:6.1f} {b.what:<11}" for b in (() if arguments.neon else (zen4(c), emerald_rapids(c)))]
             print(f"{short + ' #' + str(index):<58}" + "".join(f"{c[k]:>6}" for k in columns) + "  " + "  ".join(bounds))
 
 

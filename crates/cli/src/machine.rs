@@ -92,12 +92,17 @@ pub fn processor() -> (Option<String>, Vec<String>) {
         "avx_vnni",
         "amx_int8",
         "amx_bf16",
+        "asimd",
+        "asimddp",
+        "i8mm",
     ];
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {
         text.lines().find(|line| line.starts_with(key))?.split_once(':').map(|(_, value)| value.trim())
     };
-    let flags: Vec<&str> = field("flags").map(|flags| flags.split_whitespace().collect()).unwrap_or_default();
+    // The name of the line for x86, and that for aarch64.
+    let line = field("flags").or_else(|| field("Features"));
+    let flags: Vec<&str> = line.map(|flags| flags.split_whitespace().collect()).unwrap_or_default();
     let found =
         FEATURES.iter().filter(|feature| flags.contains(feature)).map(|feature| (*feature).to_owned());
     (field("model name").map(str::to_owned), found.collect())

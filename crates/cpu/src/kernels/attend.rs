@@ -17,7 +17,7 @@
 //! lanes by position and then by `add_lanes`; a column of the weighted sum is
 //! one chain over the positions of the chunk; chunks are joined in order. No
 //! sum depends on which queries, rows or positions are computed beside it.
-//! The tables for AVX-512 and AVX2 do the same operations in the same order and
+//! The tables for AVX-512, AVX2 and NEON do the same operations in the same order and
 //! yield equal bits. The portable table does the same, but rounds each product,
 //! as a fused operation in software would cost a call.
 

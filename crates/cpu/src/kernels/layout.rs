@@ -207,7 +207,7 @@ macro_rules! integers {
         }
 
         /// Calls a kernel for a layout as a type.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         macro_rules! for_integers {
             ($which:expr, |$parts:ident| $call:expr) => {
                 match $which {
@@ -241,7 +241,7 @@ integers! {
     Mxfp4: E2m1, Powers;
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use for_integers;
 
 /// How the rows of a band lie in memory.

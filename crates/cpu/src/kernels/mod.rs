@@ -4,8 +4,8 @@
 //! up each of its results in one fixed order, so a result depends on its
 //! operands only and not on what else is computed beside it.
 //!
-//! The kernels of matmuls and of attention for x86 are written once over the layer of
-//! `vector`; `avx2` and `avx512` are the instructions of that layer. All others are plain
+//! The kernels of matmuls and of attention with vectors are written once over the layer of
+//! `vector`; `avx2`, `avx512` and `neon` are the instructions of that layer. All others are plain
 //! code beside their ops, which hand them to a table ([`Table::run`]). A table of vector
 //! instructions comes only from [`tables`], which asks the processor first, so using it
 //! is safe.
@@ -19,24 +19,28 @@ mod avx2;
 mod avx512;
 pub(crate) mod exponential;
 pub(crate) mod layout;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[allow(unsafe_code)]
+mod machine;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod neon;
 pub mod packed;
 pub mod peaks;
 mod portable;
 pub mod prefetch;
 pub(crate) mod processor;
 mod table;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[allow(unsafe_code)]
 mod vector;
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod x86;
 
 use std::sync::LazyLock;
 
 use girih_graph::Error;
 
 pub use packed::QUANT_GROUP;
+#[cfg(target_arch = "x86_64")]
 use table::InstructionSet;
 pub use table::{CpuKernel, Table};
 
@@ -44,6 +48,8 @@ pub use table::{CpuKernel, Table};
 pub fn names() -> &'static [&'static str] {
     if cfg!(target_arch = "x86_64") {
         &["amx", "avx512bf16", "avx512", "avxvnni", "avx2", "portable"]
+    } else if cfg!(target_arch = "aarch64") {
+        &["i8mm", "dotprod", "neon", "portable"]
     } else {
         &["portable"]
     }
@@ -63,6 +69,8 @@ pub fn tables() -> &'static [Table] {
             let avx2 = avx2::Avx2::<avx2::Pairs>::detect();
             tables.extend(avx2.map(|token| vector::table::table(token, InstructionSet::Avx2(token))));
         }
+        #[cfg(target_arch = "aarch64")]
+        tables.extend(neon::tables::tables());
         tables.push(portable::TABLE);
         tables
     });

@@ -80,14 +80,14 @@ impl PrefetchChoice {
 
 /// Prefetches the line at an address into L2, where the processor has an instruction for
 /// it. Any address is allowed.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
 pub fn prefetch_line(address: usize) {
-    super::x86::prefetch_address_l2(std::ptr::without_provenance(address));
+    super::machine::prefetch_address_l2(std::ptr::without_provenance(address));
 }
 
 /// Does nothing: there are no vector kernels for this processor either.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub fn prefetch_line(_address: usize) {}
 

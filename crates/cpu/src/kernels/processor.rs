@@ -29,6 +29,7 @@ impl ProcessorModel {
         None
     }
 
+    #[cfg(any(test, target_arch = "x86_64"))]
     /// The processor of a vendor with this signature, which `cpuid` returns in `eax` of leaf 1. The extended
     /// family counts if the base family is 15, the extended model if it is 6 or 15 (Intel SDM 2A, CPUID;
     /// AMD 25481, CPUID Specification).

@@ -5,8 +5,10 @@ use super::attend::AttendKernels;
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+use super::neon::{Neon, products::Plain};
 use super::packed::MatmulKernels;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::vector::{Isa, VectorKernel};
 
 /// A loop over a row or over elements, with its operands.
@@ -43,6 +45,8 @@ impl Table {
             InstructionSet::Avx2(token) => token.enter(Entered(kernel)),
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512(token) => token.enter(Entered(kernel)),
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Neon(token) => token.enter(Entered(kernel)),
         }
     }
 }
@@ -56,13 +60,15 @@ pub(super) enum InstructionSet {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon<Plain>),
 }
 
 /// A kernel within the function that is compiled for an instruction set.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 struct Entered<K>(K);
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl<I, K: CpuKernel> VectorKernel<I> for Entered<K> {
     #[inline(always)]
     fn run(self, _: I) {

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::Avx512;
 use crate::kernels::layout::Line;
+use crate::kernels::machine::prefetch_address_l1;
 use crate::kernels::packed::{Band, MatmulKernels, Sums, TILE};
 use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::table::{InstructionSet, Table};
@@ -11,7 +12,6 @@ use crate::kernels::vector::floats::bf16_lines;
 use crate::kernels::vector::packed::prefetch_lines;
 use crate::kernels::vector::table::{table, token};
 use crate::kernels::vector::{Packed, Vectors, by_count};
-use crate::kernels::x86::prefetch_address_l1;
 
 /// The token of AVX-512 BF16 and of all that [`Avx512`] stands for.
 #[derive(Clone, Copy)]

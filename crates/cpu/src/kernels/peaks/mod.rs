@@ -4,6 +4,9 @@
 //! Each keeps enough independent chains of one instruction that only the ports
 //! bind it, not the latency.
 
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
@@ -23,6 +26,8 @@ pub fn peaks() -> &'static [Peak] {
         let mut peaks = Vec::new();
         #[cfg(target_arch = "x86_64")]
         peaks.extend(x86::peaks());
+        #[cfg(target_arch = "aarch64")]
+        peaks.extend(aarch64::peaks());
         peaks.push(Peak {
             instruction: "multiply, add",
             numbers: Numbers::F32,

@@ -51,3 +51,21 @@ pub(super) fn fold(words: &[u64]) -> u64 {
     }
     sums.iter().chain(rest).fold(0, |sum, word| sum ^ word)
 }
+
+/// A loop of `CHAINS` chains of `$step`, which takes an accumulator and the
+/// two operands.
+macro_rules! chains {
+    ($name:ident, $features:literal, $vector:ty, $start:expr, $operand:expr, $step:expr) => {
+        #[target_feature(enable = $features)]
+        fn $name(rounds: u64) {
+            let (a, b) = (black_box($operand), black_box($operand));
+            let mut chains: [$vector; CHAINS] = black_box([$start; CHAINS]);
+            for _ in 0..rounds {
+                chains.iter_mut().for_each(|chain| *chain = $step(*chain, a, b));
+            }
+            black_box(chains);
+        }
+    };
+}
+
+pub(super) use chains;

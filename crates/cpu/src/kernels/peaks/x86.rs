@@ -9,7 +9,7 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::peak::{Numbers, Peak, fold};
+use super::peak::{Numbers, Peak, chains, fold};
 use crate::kernels::avx512::tiles::{
     ProcessorTiles, TILE_ROW_BYTES, TILE_ROWS, TILES, TileInstructions, TilePermission, TileShape,
 };
@@ -73,22 +73,6 @@ pub(super) fn peaks() -> Vec<Peak> {
 
 fn peak(instruction: &'static str, numbers: Numbers, lanes: u64, run: fn(u64)) -> Peak {
     Peak { instruction, numbers, operations: operations(lanes), run }
-}
-
-/// A loop of [`CHAINS`] chains of `$step`, which takes an accumulator and the
-/// two operands.
-macro_rules! chains {
-    ($name:ident, $features:literal, $vector:ty, $start:expr, $operand:expr, $step:expr) => {
-        #[target_feature(enable = $features)]
-        fn $name(rounds: u64) {
-            let (a, b) = (black_box($operand), black_box($operand));
-            let mut chains: [$vector; CHAINS] = black_box([$start; CHAINS]);
-            for _ in 0..rounds {
-                chains.iter_mut().for_each(|chain| *chain = $step(*chain, a, b));
-            }
-            black_box(chains);
-        }
-    };
 }
 
 chains!(

@@ -22,7 +22,7 @@ use crate::kernels::attend::{
     Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, Q8_0_GROUP, ValueBlock,
     add_lanes,
 };
-use crate::kernels::x86::{as_bytes, prefetch_l2};
+use crate::kernels::machine::{as_bytes, prefetch_l2};
 
 /// [`Format`] as a constant of a function.
 const F32: u8 = 0;

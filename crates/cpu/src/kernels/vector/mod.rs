@@ -1,4 +1,4 @@
-//! The layer over which the kernels for x86 are written once.
+//! The layer over which the kernels with vector instructions are written once.
 //!
 //! An instruction set is a token: a value of no size that exists only where the
 //! processor has reported the set. Its methods are the instructions that
@@ -7,7 +7,7 @@
 //! `#[inline(always)]` and therefore becomes part of that one function.
 //!
 //! ```text
-//! Vectors   arithmetic of one vector: 8 numbers of AVX2, 16 of AVX-512, 16 of `Twice`
+//! Vectors   arithmetic of one vector: 8 numbers of AVX2 and NEON, 16 of AVX-512, 16 of `Twice`
 //! Wide      what attention and quantizing add: vectors of 16 numbers in every set
 //! Isa       an instruction set: its vectors, its wide vectors, and the way in
 //! Packed    what decoding and multiplying packed weights add, in the set's own width
@@ -24,18 +24,24 @@ pub(super) mod quantize;
 pub(super) mod table;
 pub(super) mod twice;
 
-use std::arch::x86_64::{__m128, __m128i};
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64::{float32x4_t as Quad, int32x4_t as IntegerQuad};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m128 as Quad, __m128i as IntegerQuad};
 
 use super::layout::Line;
 
 /// Lanes of a wide vector.
 pub(super) const WIDE: usize = 16;
 
+/// Lanes of a quad: numbers of four groups, whose results are made together.
+pub(super) const QUAD: usize = 4;
+
 /// Arithmetic of vectors of one width.
 ///
 /// # Safety
-/// A value of the type may exist only where the processor has AVX2, FMA and
-/// F16C, and every instruction of the type's methods.
+/// A value of the type may exist only where the processor has every instruction of the
+/// type's methods and of [`quads`].
 pub(super) unsafe trait Vectors: Copy {
     /// A vector of single-precision numbers.
     type Floats: Copy;
@@ -60,7 +66,7 @@ pub(super) unsafe trait Vectors: Copy {
     /// A half-precision number in all lanes.
     fn splat_f16(self, bytes: [u8; 2]) -> Self::Floats;
     /// The first of four numbers in all lanes.
-    fn broadcast(self, first: __m128) -> Self::Floats;
+    fn broadcast(self, first: Quad) -> Self::Floats;
 
     /// `a + b`.
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -118,11 +124,11 @@ pub(super) unsafe trait Vectors: Copy {
     /// The largest lane.
     fn largest(self, x: Self::Floats) -> f32;
     /// Adds halves of the vector until four lanes are left.
-    fn fold(self, x: Self::Floats) -> __m128;
+    fn fold(self, x: Self::Floats) -> Quad;
     /// As [`Vectors::fold`], of integers.
-    fn fold_integers(self, x: Self::Integers) -> __m128i;
+    fn fold_integers(self, x: Self::Integers) -> IntegerQuad;
     /// As [`Vectors::fold_integers`], with the larger integer in place of the sum.
-    fn fold_max(self, x: Self::Integers) -> __m128i;
+    fn fold_max(self, x: Self::Integers) -> IntegerQuad;
 }
 
 /// Vectors of 16 numbers.

@@ -47,11 +47,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::parts::{GroupScales, codes, scales};
 use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
+use crate::kernels::machine::{prefetch_address_l1, prefetch_address_l2};
 use crate::kernels::packed::{
     Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
 };
 use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
-use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
 
 /// Lines of decoded codes in a group.
 pub(in super::super) const LINES: usize = GROUP / 4;
@@ -117,9 +117,15 @@ pub(in super::super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
 /// What a sum of integers begins with, given the word with the zero point's share, if
 /// there is one.
 #[inline(always)]
-fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
+pub(in super::super) fn first_integer<I: Packed>(bits: u8, minimums: bool, word: u32) -> i32 {
     let shareless = minimums || I::has_zero(bits);
-    isa.splat_integer(if shareless { INTEGER_BIAS } else { word as i32 })
+    if shareless { INTEGER_BIAS } else { word as i32 }
+}
+
+/// [`first_integer`] in all lanes.
+#[inline(always)]
+fn begin<I: Packed>(isa: I, bits: u8, minimums: bool, word: u32) -> I::Integers {
+    isa.splat_integer(first_integer::<I>(bits, minimums, word))
 }
 
 /// As [`begin`], for the sums of both halves of a band.

@@ -10,8 +10,8 @@
 //! that are left over and those without a scale. Bytes: 4 read and 1.25 written a
 //! value. The results of four groups take 5 divisions.
 
-use super::quads::{self, QUAD, Quads};
-use super::{Isa, VectorKernel, WIDE, Wide};
+use super::quads::{self, Quads};
+use super::{Isa, QUAD, VectorKernel, WIDE, Wide};
 use crate::kernels::packed::QUANT_GROUP;
 use crate::kernels::portable;
 

@@ -1,9 +1,7 @@
 //! Two vectors as one of twice the width: how sets with vectors of 8 numbers
 //! run kernels that are written for 16.
 
-use std::arch::x86_64::{__m128, __m128i};
-
-use super::{Vectors, WIDE};
+use super::{IntegerQuad, Quad, Vectors, WIDE};
 
 /// Vectors of two vectors.
 #[derive(Clone, Copy)]
@@ -74,7 +72,7 @@ unsafe impl<V: Vectors<Lanes = [f32; WIDE / 2]>> Vectors for Twice<V> {
     }
 
     #[inline(always)]
-    fn broadcast(self, first: __m128) -> Self::Floats {
+    fn broadcast(self, first: Quad) -> Self::Floats {
         [self.0.broadcast(first); 2]
     }
 
@@ -135,17 +133,17 @@ unsafe impl<V: Vectors<Lanes = [f32; WIDE / 2]>> Vectors for Twice<V> {
     }
 
     #[inline(always)]
-    fn fold(self, x: Self::Floats) -> __m128 {
+    fn fold(self, x: Self::Floats) -> Quad {
         self.0.fold(self.0.add(x[0], x[1]))
     }
 
     #[inline(always)]
-    fn fold_integers(self, x: Self::Integers) -> __m128i {
+    fn fold_integers(self, x: Self::Integers) -> IntegerQuad {
         self.0.fold_integers(self.0.add_integers(x[0], x[1]))
     }
 
     #[inline(always)]
-    fn fold_max(self, x: Self::Integers) -> __m128i {
+    fn fold_max(self, x: Self::Integers) -> IntegerQuad {
         self.0.fold_max(self.0.max_integers(x[0], x[1]))
     }
 }
