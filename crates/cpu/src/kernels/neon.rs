@@ -296,6 +296,11 @@ impl<D: ByteProduct> Packed for Neon<D> {
         if bits == 8 { 8 } else { 4 }
     }
 
+    #[inline(always)]
+    fn tile_columns(_bits: u8) -> usize {
+        6
+    }
+
     // The sums and a vector of weights stay in registers.
     #[inline(always)]
     fn vectors_at_once(columns: usize) -> usize {

@@ -9,7 +9,7 @@ mod x86;
 use super::{IntegerQuad, QUAD, Quad, Vectors};
 use crate::kernels::portable::quantize::LEVELS;
 #[cfg(target_arch = "aarch64")]
-pub(super) use neon::Quads;
+pub(super) use neon::NeonQuads as Quads;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::Quads;
 

@@ -45,7 +45,7 @@ pub struct RefitFigure {
 /// What a refitted figure rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefitSource {
-    /// It was fitted to so many rows.
+    /// It was fitted to this number of rows.
     Rows(usize),
     /// It has no rows left, and follows from other figures.
     Derived(&'static str),
