@@ -270,6 +270,24 @@ impl<D: ByteDot> Packed for Avx2<D> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pairs;
 
+impl Avx2 {
+    instructions! {
+        // Codes of eight bits count from 128.
+        add_products(bits: u8, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+            let products = if bits == 8 {
+                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
+                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+            } else {
+                _mm256_maddubs_epi16(codes, x)
+            };
+            *pairs = _mm256_add_epi16(*pairs, products);
+        }
+        add_pairs(n: &mut __m256i, pairs: __m256i) {
+            *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+}
+
 impl ByteDot for Pairs {
     const NAME: &'static str = "avx2";
 
@@ -286,25 +304,14 @@ impl ByteDot for Pairs {
         unsafe { compiled(isa, kernel) }
     }
 
-    // Codes of eight bits count from 128.
     #[inline(always)]
-    fn dot(_: Avx2, bits: u8, _n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
-        // SAFETY: the token exists only where the processor has AVX2.
-        unsafe {
-            let products = if bits == 8 {
-                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
-                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-            } else {
-                _mm256_maddubs_epi16(codes, x)
-            };
-            *pairs = _mm256_add_epi16(*pairs, products);
-        }
+    fn dot(isa: Avx2, bits: u8, _n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i) {
+        isa.add_products(bits, pairs, codes, x);
     }
 
     #[inline(always)]
-    fn flush(_: Avx2, n: &mut __m256i, pairs: __m256i) {
-        // SAFETY: the token exists only where the processor has AVX2.
-        unsafe { *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))) }
+    fn flush(isa: Avx2, n: &mut __m256i, pairs: __m256i) {
+        isa.add_pairs(n, pairs);
     }
 
     // The lines whose pairs have room in 16 bits together.

@@ -176,14 +176,13 @@ mod tests {
             let expected: Lanes = std::array::from_fn(|lane| defined(n[lane], codes[lane], x[lane]));
             // SAFETY: vectors and arrays of integers of one size, for which any bits are valid.
             let [n, codes, x] = unsafe { std::mem::transmute::<[Lanes; 3], [__m256i; 3]>([n, codes, x]) };
-            // SAFETY: the processor has reported the features of each.
-            let found = unsafe {
-                [
-                    Some(emulated(n, codes, x)),
-                    vnni.then(|| instruction(n, codes, x)),
-                    longer.then(|| longer_encoding(n, codes, x)),
-                ]
-            };
+            // SAFETY: the processor has reported the features.
+            let by_avx2 = unsafe { emulated(n, codes, x) };
+            // SAFETY: as above.
+            let by_vnni = vnni.then(|| unsafe { instruction(n, codes, x) });
+            // SAFETY: as above.
+            let by_avx512 = longer.then(|| unsafe { longer_encoding(n, codes, x) });
+            let found = [Some(by_avx2), by_vnni, by_avx512];
             for found in found.into_iter().flatten() {
                 // SAFETY: as above.
                 assert_eq!(unsafe { std::mem::transmute::<__m256i, Lanes>(found) }, expected);

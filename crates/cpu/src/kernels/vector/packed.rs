@@ -732,12 +732,13 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     fn line<I: Packed>(&self, isa: I, line: usize) -> ([I::Integers; 2], &[u32; C]) {
         debug_assert!(line < LINES, "a turn for each line at most");
         let [first, second] = self.weights;
-        // SAFETY: `turns` counts the lines of a part, so `line` is below `LINES`, and codes and words have a
-        // row for each. Checks would tell the compiler how many turns there can be, and it would unroll them.
-        let (first, second, x) = unsafe {
-            let codes = (first.codes.get_unchecked(line), second.codes.get_unchecked(line));
-            (codes.0, codes.1, self.x.get_unchecked(line))
-        };
+        // Checks would tell the compiler how many turns there can be, and it would unroll them.
+        // SAFETY: `turns` counts the lines of a part, so `line` is below `LINES`, the number of lines.
+        let first = unsafe { first.codes.get_unchecked(line) };
+        // SAFETY: as above.
+        let second = unsafe { second.codes.get_unchecked(line) };
+        // SAFETY: as above; words have more rows than that.
+        let x = unsafe { self.x.get_unchecked(line) };
         ([isa.load_piece(first, 0), isa.load_piece(second, I::PIECES - 1)], x)
     }
 }
