@@ -29,7 +29,7 @@ use crate::run::CpuProgram;
 use crate::socket::ThreadSockets;
 use crate::state::CpuState;
 use crate::topology::Topology;
-use crate::weights::{CpuWeights, KeepPacked, PackingRule};
+use crate::weights::{AwaitPacked, CpuWeights, PackingRule};
 use crate::{lower, prefetch_distance};
 
 /// How the backend uses the machine.
@@ -54,8 +54,8 @@ pub struct CpuOptions {
     pub memory_policy: Option<MemoryPolicy>,
     /// Whether equal weights share memory (does not affect results).
     pub equal_weights: EqualWeights,
-    /// When newly packed weights are handed to the store (does not affect results).
-    pub keep_packed: KeepPacked,
+    /// Which newly packed weights the store waits for until they are written (does not affect results).
+    pub await_packed: AwaitPacked,
 }
 
 impl Default for CpuOptions {
@@ -71,7 +71,7 @@ impl Default for CpuOptions {
             hot_replicate: None,
             memory_policy: None,
             equal_weights: EqualWeights::default(),
-            keep_packed: KeepPacked::default(),
+            await_packed: AwaitPacked::default(),
         }
     }
 }
@@ -91,7 +91,7 @@ pub struct Cpu {
     sockets: ThreadSockets,
     placement: Option<PagePlacement>,
     equal_weights: EqualWeights,
-    keep_packed: KeepPacked,
+    await_packed: AwaitPacked,
     store: Option<Box<dyn Store>>,
     services: Option<RowServices>,
 }
@@ -148,7 +148,7 @@ impl Cpu {
             sockets,
             placement,
             equal_weights,
-            keep_packed: options.keep_packed,
+            await_packed: options.await_packed,
             store: None,
             services: None,
         })
@@ -316,7 +316,7 @@ impl Backend for Cpu {
             zero_blocks: self.zero_blocks,
             equal_weights: self.equal_weights,
             placement: self.placement.as_ref(),
-            keep: self.keep_packed,
+            awaited: self.await_packed,
         };
         let kept = (self.store.as_deref(), self.residence);
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;

@@ -19,7 +19,7 @@ use crate::os::memory_file;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
 use crate::row_table::TablesInFile;
-use crate::weights::{KeepPacked, PackingRule, contents};
+use crate::weights::{AwaitPacked, PackingRule, contents};
 
 /// The columns of each matrix: one block of the largest formats.
 const COLUMNS: usize = 256;
@@ -60,7 +60,7 @@ pub fn packed(bytes: &[u8]) {
                 zero_blocks: ZeroBlocks::Skip,
                 placement: None,
                 equal_weights: EqualWeights::Share,
-                keep: KeepPacked::Always,
+                awaited: AwaitPacked::Always,
             };
             let contents = contents(graph, &IDENTITY, rule).expect("the graph has matrices");
             contents.renew_digests(&mut file, has(RENEW_BANDS));

@@ -19,7 +19,7 @@ use crate::memory_policy::MemoryPolicy;
 use crate::packed_store::Residence;
 use crate::present::ZeroBlocks;
 use crate::product_defaults::ProductDefault;
-use crate::weights::KeepPacked;
+use crate::weights::AwaitPacked;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
@@ -71,8 +71,8 @@ const OPTIONS: &[BackendOption] = &[
         name: PACKED_CACHE,
         placeholder: "MODE",
         help: "Keep packed weights in the cache folder for the next start: on reads and writes \
-            them, auto writes those whose packing takes a second or more, read-only only reads them, off does \
-            neither [default: auto; on with --weights mmap]",
+            them, auto does, too, but at its end waits only for those whose packing took a second or more, read-only \
+            only reads them, off does neither [default: auto; on with --weights mmap]",
         values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,
     },
@@ -242,9 +242,9 @@ fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<C
         hot_replicate: settings.parsed(HOT_REPLICATE, copy_limit)?.unwrap_or(defaults.hot_replicate),
         memory_policy: settings.parsed(MEMORY_POLICY, MemoryPolicy::parse)?,
         equal_weights: equal_weights.unwrap_or(defaults.equal_weights),
-        keep_packed: match cache_mode(settings)? {
-            CacheMode::Auto => KeepPacked::IfSlow,
-            CacheMode::ReadAndWrite | CacheMode::Read | CacheMode::Off => KeepPacked::Always,
+        await_packed: match cache_mode(settings)? {
+            CacheMode::Auto => AwaitPacked::IfSlow,
+            CacheMode::ReadAndWrite | CacheMode::Read | CacheMode::Off => AwaitPacked::Always,
         },
     })
 }
@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn options_are_parsed() {
         let fixed = PrecisionRule::Fixed;
-        let usual = CpuOptions { keep_packed: KeepPacked::IfSlow, ..CpuOptions::default() };
+        let usual = CpuOptions { await_packed: AwaitPacked::IfSlow, ..CpuOptions::default() };
         assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), usual);
-        let kept = |options: &[_]| cpu_options(&settings(options), fixed).unwrap().keep_packed;
-        assert_eq!(kept(&[(PACKED_CACHE, "auto"), (WEIGHTS, "mmap")]), KeepPacked::IfSlow);
+        let awaited = |options: &[_]| cpu_options(&settings(options), fixed).unwrap().await_packed;
+        assert_eq!(awaited(&[(PACKED_CACHE, "auto"), (WEIGHTS, "mmap")]), AwaitPacked::IfSlow);
         for always in [(PACKED_CACHE, "on"), (WEIGHTS, "mmap")] {
-            assert_eq!(kept(&[always]), KeepPacked::Always, "{always:?}");
+            assert_eq!(awaited(&[always]), AwaitPacked::Always, "{always:?}");
         }
         let all = [
             (PRECISION, "int8x2"),
@@ -363,7 +363,7 @@ mod tests {
             hot_replicate: Some(5_000_000_000),
             memory_policy: Some(MemoryPolicy::Strict(1)),
             equal_weights: EqualWeights::Keep,
-            keep_packed: KeepPacked::Always,
+            await_packed: AwaitPacked::Always,
         };
         let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
         assert_eq!(cpu_options(&settings, rule).unwrap(), expected);

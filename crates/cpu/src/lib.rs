@@ -80,4 +80,4 @@ pub use present::ZeroBlocks;
 pub use probe::{HostMachine, default_threads, huge_pages};
 pub use run::CpuProgram;
 pub use state::CpuState;
-pub use weights::{CpuWeights, KeepPacked};
+pub use weights::{AwaitPacked, CpuWeights};

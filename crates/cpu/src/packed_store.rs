@@ -365,6 +365,7 @@ pub(crate) struct UnsavedPack {
     next: AtomicUsize,
     /// The number of pieces that are written.
     written: AtomicUsize,
+    is_awaited: bool,
 }
 
 #[derive(Debug)]
@@ -375,8 +376,12 @@ struct WritePiece {
 }
 
 impl UnsavedPack {
-    /// The weights of `contents`; `matrix` returns the bands of each matrix.
-    pub fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a FilledWeight) -> UnsavedPack {
+    /// The weights of `contents`; `matrix` returns the bands of each matrix. A store waits for them if `is_awaited` is set.
+    pub fn new<'a>(
+        contents: PackContents,
+        matrix: impl Fn(&str) -> &'a FilledWeight,
+        is_awaited: bool,
+    ) -> UnsavedPack {
         let mut masks = Vec::with_capacity(contents.mask_words);
         for listed in &contents.matrices {
             match &matrix(&listed.name).places {
@@ -406,7 +411,7 @@ impl UnsavedPack {
         let digests = (0..contents.digests).map(|_| AtomicU64::new(0)).collect();
         let (next, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let words = [masks, first].concat();
-        UnsavedPack { contents, bytes: places.bytes, words, pieces, digests, next, written }
+        UnsavedPack { contents, bytes: places.bytes, words, pieces, digests, next, written, is_awaited }
     }
 
     fn write_piece(&self, piece: &WritePiece, to: &dyn StoreWriter) -> Result<(), Error> {
@@ -436,6 +441,10 @@ impl UnsavedItem for UnsavedPack {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.is_awaited
     }
 
     fn write(&self, to: &dyn StoreWriter) -> Result<bool, Error> {

@@ -30,29 +30,31 @@ pub(crate) struct PackingRule<'a> {
     /// Where their pages lie, unless the system decides.
     pub placement: Option<&'a PagePlacement>,
     pub equal_weights: EqualWeights,
-    /// Whether a store keeps what was packed.
-    pub keep: KeepPacked,
+    /// Whether a store waits until it has written what was packed.
+    pub awaited: AwaitPacked,
 }
 
-/// When newly packed weights are handed to the store (does not affect results).
+/// Which newly packed weights a store waits for until they are written, even if the program ends (does not affect results).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeepPacked {
-    /// Always.
+pub enum AwaitPacked {
+    /// All.
     #[default]
     Always,
-    /// If packing them took each thread at least a second, without reading the source.
+    /// Those whose packing took each thread at least a second, without reading the source. A program that ends before others are
+    /// written does not keep them.
     IfSlow,
 }
 
-/// The time from which on packing is slow: about what a start with kept weights saves. To write them takes several times as long.
+/// The time from which on packing is slow: about what a start with kept weights saves. To write them takes as long, or several
+/// times as long on a slow disk.
 const SLOW_PACKING: Duration = Duration::from_secs(1);
 
-impl KeepPacked {
-    /// Whether weights whose packing took each thread this time are handed to the store.
+impl AwaitPacked {
+    /// Whether weights whose packing took each thread this time are worth waiting for.
     fn is_worth(self, packing: Duration) -> bool {
         match self {
-            KeepPacked::Always => true,
-            KeepPacked::IfSlow => packing >= SLOW_PACKING,
+            AwaitPacked::Always => true,
+            AwaitPacked::IfSlow => packing >= SLOW_PACKING,
         }
     }
 }
@@ -162,14 +164,12 @@ impl CpuWeights {
         }
         let weights = CpuWeights::fill(graph, (source, clock), None, rule, (table, pool))?;
         source.check_unchanged()?;
-        if !rule.keep.is_worth(clock.of_each(pool.threads())) {
-            return Ok(weights);
-        }
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             weights.packed(*index)
         };
-        let unsaved = Box::new(UnsavedPack::new(contents, matrix));
+        let is_awaited = rule.awaited.is_worth(clock.of_each(pool.threads()));
+        let unsaved = Box::new(UnsavedPack::new(contents, matrix, is_awaited));
         // The store may start threads.
         pool.unpinned(|| store.keep(unsaved));
         Ok(weights)
@@ -531,9 +531,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_weights_that_are_packed_slowly_are_worth_a_file() {
+    fn only_weights_that_are_packed_slowly_are_worth_waiting_for() {
         let almost = SLOW_PACKING - Duration::from_nanos(1);
-        assert!(KeepPacked::IfSlow.is_worth(SLOW_PACKING) && !KeepPacked::IfSlow.is_worth(almost));
-        assert!(KeepPacked::Always.is_worth(Duration::ZERO));
+        assert!(AwaitPacked::IfSlow.is_worth(SLOW_PACKING) && !AwaitPacked::IfSlow.is_worth(almost));
+        assert!(AwaitPacked::Always.is_worth(Duration::ZERO));
     }
 }

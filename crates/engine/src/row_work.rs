@@ -35,7 +35,11 @@ impl RowWork {
         while exceed - fit > 1 {
             let middle = fit + (exceed - fit) / 2;
             let positions = Range32 { start: first, end: first.saturating_add(middle) };
-            *if self.of(positions) <= most { &mut fit } else { &mut exceed } = middle;
+            if self.of(positions) <= most {
+                fit = middle;
+            } else {
+                exceed = middle;
+            }
         }
         fit
     }

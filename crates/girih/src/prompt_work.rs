@@ -33,13 +33,13 @@ mod tests {
     fn the_work_of_a_row_is_counted() {
         let plan = Model::open("stories260k").and_then(|model| model.plan(RunOptions::default())).unwrap();
         let work = super::row_work(plan.graph());
-        // Queries, keys, values, their output, and three matrices of the feed-forward part, of all layers but the last one, of
-        // which rows without results need keys and values only.
+        // Queries, keys and values of all layers; the output of attention and three matrices of the feed-forward part of all but
+        // the last one, where rows without results end with attention.
         let (width, keys, feed) = (64, 32, 172);
-        let kept = 2 * width * keys;
-        let matmuls = 4 * (2 * width * width + kept + 3 * width * feed) + kept;
+        let attended = width * width + 2 * width * keys;
+        let matmuls = 5 * attended + 4 * (width * width + 3 * width * feed);
         // A row attends to itself, too.
-        let attention = 4 * 2 * width;
+        let attention = 5 * 2 * width;
         assert_eq!((work.base, work.per_position), (matmuls + attention, 4 * attention));
     }
 }

@@ -34,8 +34,8 @@ const MIN_BYTES: u64 = 16 << 20;
 /// The store of one model in a folder.
 ///
 /// New items are written by a thread of the lowest priority, so that no token
-/// waits for the disk. Dropping the store writes the rest and waits until the
-/// file has its final name, unless a [`SyncProcess`] does the last part. A program that is killed
+/// waits for the disk. Dropping the store writes the rest of items that are awaited and waits until the
+/// file has its final name, unless a [`SyncProcess`] does the last part; other items are given up. A program that is killed
 /// earlier leaves a partial file, which the next start that writes one removes, as nobody has it
 /// locked any more.
 #[derive(Debug)]
@@ -129,8 +129,21 @@ impl FileStore {
         drop(sweeping);
         let (path, sync) = (self.folder.path().join(&name), self.sync.clone());
         let control = Arc::clone(&self.control);
-        let (is_noted, worker) = (AtomicBool::new(false), Mutex::default());
-        let write = FileWrite { item, file, folder, partial, name, path, control, is_noted, sync, worker };
+        let [is_noted, is_given_up] = [false; 2].map(AtomicBool::new);
+        let worker = Mutex::default();
+        let write = FileWrite {
+            item,
+            file,
+            folder,
+            partial,
+            name,
+            path,
+            control,
+            is_noted,
+            is_given_up,
+            sync,
+            worker,
+        };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -150,10 +163,14 @@ impl FileStore {
 }
 
 impl Drop for FileStore {
-    /// Writes the rest, and waits for the threads.
+    /// Writes the rest of what is awaited, and waits for the threads.
     fn drop(&mut self) {
         for (write, thread) in std::mem::take(&mut *lock(&self.writes)) {
-            write.write();
+            if write.item.is_awaited() {
+                write.write();
+            } else {
+                write.is_given_up.store(true, Ordering::Relaxed);
+            }
             thread.join().expect("writing a file does not panic");
         }
     }
@@ -234,6 +251,8 @@ struct FileWrite {
     control: Arc<LoadControl>,
     /// Whether a note says why the file is not kept.
     is_noted: AtomicBool,
+    /// Whether nobody waits for the rest.
+    is_given_up: AtomicBool,
     sync: SyncProcess,
     /// The process that has taken over the file.
     worker: Mutex<Option<Child>>,
@@ -248,6 +267,7 @@ impl FileWrite {
         });
         // Several threads may find the same disk full.
         if let Err(error) = outcome
+            && !self.is_given_up.load(Ordering::Relaxed)
             && !self.is_noted.swap(true, Ordering::Relaxed)
         {
             self.control.note(format!("{}: {error}", self.path.display()));
@@ -273,6 +293,9 @@ impl FileWrite {
 
 impl StoreWriter for FileWrite {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Err(Error::new("not kept: the program ends"));
+        }
         let unwritten =
             |error| Error::new(format!("not kept: {} bytes cannot be written: {error}", bytes.len()));
         self.file.write_all_at(bytes, offset).map_err(unwritten)

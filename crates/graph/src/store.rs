@@ -57,6 +57,11 @@ pub trait UnsavedItem: fmt::Debug + Send + Sync {
     /// The total number of bytes.
     fn bytes(&self) -> u64;
 
+    /// Whether a store that is dropped waits until the item is written, and does not give up.
+    fn is_awaited(&self) -> bool {
+        true
+    }
+
     /// Writes the pieces that no other thread has started. Threads may call this
     /// concurrently; the call that finishes the last piece returns true.
     ///

@@ -18,10 +18,7 @@ fn a_process_of_its_own_ends_the_file_of_packed_weights() {
         let call = ["run", model.name(), "Hi", "-n", "1", "-q", "--packed-cache", mode];
         girih(&call).env("HOME", home.name()).done()
     };
-    let packed = run("auto");
-    assert!(!home.file(".cache/girih/packed").exists(), "they are packed faster than a user notices");
     let cold = run("on");
-    assert_eq!(cold.stdout, packed.stdout);
     let begun = Instant::now();
     while names(&home).iter().any(|name| name.ends_with(".part")) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", names(&home));

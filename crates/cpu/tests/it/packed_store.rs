@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{Cpu, CpuOptions, EqualWeights, KeepPacked, Residence};
+use girih_cpu::{AwaitPacked, Cpu, CpuOptions, EqualWeights, Residence};
 use girih_graph::backend::Input;
 use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, WeightSource, load};
@@ -61,6 +61,8 @@ struct Kept {
     writers: usize,
     /// Whether the returned bytes are also available as a file.
     has_files: bool,
+    /// Whether each item that was kept is awaited.
+    awaited: Vec<bool>,
 }
 
 impl Shelf {
@@ -139,6 +141,7 @@ impl Store for Shelf {
 
     fn keep(&self, weights: Box<dyn UnsavedItem>) {
         let mut kept = self.lock();
+        kept.awaited.push(weights.is_awaited());
         let draft = Draft { full_at: kept.full_at, bytes: Mutex::new(vec![0; weights.bytes() as usize]) };
         let write = || weights.write(&draft);
         let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -318,20 +321,21 @@ fn sparse_weights_are_kept_without_their_zeros() {
     }
 }
 
-/// Weights that are packed fast are not handed to the store, but read if it has them.
+/// A store does not wait for weights that are packed fast, but reads them if it has them.
 #[test]
-fn weights_that_are_packed_fast_are_not_kept() {
+fn weights_that_are_packed_fast_are_not_awaited() {
     let (graph, source) = q4_0();
     let (named, shelf) = (Named::new(&source, 1), Shelf::default());
-    let start = |keep_packed| {
-        let cpu = Cpu::new(CpuOptions { threads: 2, keep_packed, ..CpuOptions::default() }).unwrap();
+    let start = |await_packed| {
+        let cpu = Cpu::new(CpuOptions { threads: 2, await_packed, ..CpuOptions::default() }).unwrap();
         (logits_of(cpu.with_store(Box::new(shelf.clone())), &graph, &named), named.read())
     };
-    let (want, packed) = start(KeepPacked::IfSlow);
-    assert!(shelf.lock().files.is_empty());
-    assert_eq!(start(KeepPacked::Always), (want.clone(), packed));
-    let (found, read) = start(KeepPacked::IfSlow);
+    let (want, packed) = start(AwaitPacked::IfSlow);
+    let (found, read) = start(AwaitPacked::IfSlow);
     assert!(found == want && read < packed, "{read} of {packed} bytes");
+    shelf.lock().files.clear();
+    assert_eq!(start(AwaitPacked::Always), (want, packed));
+    assert_eq!(shelf.lock().awaited, [false, true]);
     assert_eq!(shelf.notes(), [""; 0]);
 }
 

@@ -123,8 +123,8 @@ fn start_with(
     counting.1.into_inner() - vectors as u64
 }
 
-/// Starts the model; returns the bytes as [`start`] does, and the notes.
-fn noted_start(home: &Home, name: &str) -> (u64, Vec<String>) {
+/// A connection to the program, and its notes.
+fn noted() -> (Arc<LoadControl>, Arc<Mutex<Vec<String>>>) {
     let (control, notes) = (Arc::new(LoadControl::default()), Arc::new(Mutex::new(Vec::new())));
     let of_callback = Arc::clone(&notes);
     control.connect(ProgressCallback::new(move |progress| {
@@ -132,6 +132,12 @@ fn noted_start(home: &Home, name: &str) -> (u64, Vec<String>) {
             lock(&of_callback).push(sentence);
         }
     }));
+    (control, notes)
+}
+
+/// Starts the model; returns the bytes as [`start`] does, and the notes.
+fn noted_start(home: &Home, name: &str) -> (u64, Vec<String>) {
+    let (control, notes) = noted();
     let bytes = start_with(&home.0.join(name), home.folder(), (ALL, 0), control);
     (bytes, std::mem::take(&mut *lock(&notes)))
 }
@@ -207,6 +213,47 @@ fn a_damaged_file_is_replaced() {
     fs::write(&path, b"").unwrap();
     home.start("first", StoreOptions { writes: false, ..ALL });
     assert_eq!(fs::read(&path).unwrap(), b"", "a read-only store does not write");
+}
+
+/// An item that takes until nobody waits for it.
+#[derive(Debug)]
+struct Endless;
+
+impl UnsavedItem for Endless {
+    fn key(&self) -> String {
+        "0".to_owned()
+    }
+
+    fn bytes(&self) -> u64 {
+        MIN_BYTES
+    }
+
+    fn is_awaited(&self) -> bool {
+        false
+    }
+
+    fn write(&self, to: &dyn StoreWriter) -> Result<bool> {
+        loop {
+            to.write(0, &[1])?;
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn what_is_not_awaited_is_given_up() {
+    let home = Home::new();
+    let (control, notes) = noted();
+    let store = FileStore::new(home.folder(), ALL, SyncProcess::Own, Path::new("model"), control);
+    store.keep(Box::new(Endless));
+    assert!(
+        matches!(home.names().as_slice(), [name] if name.ends_with(PARTIAL_SUFFIX)),
+        "{:?}",
+        home.names()
+    );
+    drop(store);
+    assert_eq!(home.names(), [""; 0]);
+    assert_eq!(*lock(&notes), [""; 0]);
 }
 
 #[test]
