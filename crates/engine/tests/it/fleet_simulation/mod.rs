@@ -2,8 +2,8 @@
 //! cache, and its steps take the time that a model's steps were measured to take. Conversations come back with all
 //! their turns; the router sends them anywhere, by load, or by load and what is cached.
 //!
-//! A thousand replicas and a million conversations take some minutes:
-//! `cargo test -p girih-engine --release --test it -- --ignored --nocapture million_conversations`
+//! A thousand replicas and 100,000 conversations take a minute, a million (`million_conversations`) a quarter of an hour:
+//! `cargo test -p girih-engine --release --test it -- --ignored --nocapture hundred_thousand_conversations`
 
 mod replica;
 mod router;
@@ -185,10 +185,19 @@ fn a_fleet_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-#[ignore = "some minutes in a release build"]
+#[ignore = "a minute in a release build"]
+fn a_hundred_thousand_conversations_on_a_thousand_replicas() {
+    print_policies(100_000);
+}
+
+#[test]
+#[ignore = "a quarter of an hour in a release build"]
 fn a_million_conversations_on_a_thousand_replicas() {
-    let workload =
-        Workload { seed: 42, conversations: 1_000_000, applications: 200, begun_per_second: 200.0 };
+    print_policies(1_000_000);
+}
+
+fn print_policies(conversations: u32) {
+    let workload = Workload { seed: 42, conversations, applications: 200, begun_per_second: 200.0 };
     for policy in POLICIES {
         Fleet::new(policy, 1000, workload).simulate().print(policy);
     }
