@@ -7,7 +7,8 @@
 //!     each column c:             sums[c] += s[c] · (scale · n[c])
 //! ```
 //! The sums of integers of 8 rows and 12 columns take 24 of 32 registers. From `n` on the operations are
-//! those of all tables, so are the bits. Bytes moved: the panels and, for each 8 rows, the activations, from L1.
+//! those of all tables, so are the bits. Bytes moved: the panels and, for each 8 rows, the activations, from L1; with
+//! `smmla` the words of activations are arranged once for all rows, 6 KB at most.
 
 use std::hint::black_box;
 
@@ -55,19 +56,19 @@ pub(super) fn tile<D: TileProduct>(
 ) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = TileOperands { panels, groups, x, sums };
+        let operands = NeonTileOperands { panels, groups, x, sums };
         match (coding.bits == 8, coding.minimums, coding.halves) {
-            (false, false, false) => isa.enter(Tile::<C, PLAIN, 4, false>(operands)),
-            (false, true, false) => isa.enter(Tile::<C, PLAIN, 4, true>(operands)),
-            (false, false, true) => isa.enter(Tile::<C, HALVED, 4, false>(operands)),
-            (false, true, true) => isa.enter(Tile::<C, HALVED, 4, true>(operands)),
-            (true, false, false) => isa.enter(Tile::<C, PLAIN, 8, false>(operands)),
+            (false, false, false) => isa.enter(NeonTile::<C, PLAIN, 4, false>(operands)),
+            (false, true, false) => isa.enter(NeonTile::<C, PLAIN, 4, true>(operands)),
+            (false, false, true) => isa.enter(NeonTile::<C, HALVED, 4, false>(operands)),
+            (false, true, true) => isa.enter(NeonTile::<C, HALVED, 4, true>(operands)),
+            (true, false, false) => isa.enter(NeonTile::<C, PLAIN, 8, false>(operands)),
             _ => unreachable!("no layout has codes as {coding:?}"),
         }
     });
 }
 
-struct TileOperands<'a> {
+struct NeonTileOperands<'a> {
     panels: &'a Panels,
     groups: usize,
     x: &'a [u32],
@@ -75,14 +76,16 @@ struct TileOperands<'a> {
 }
 
 /// Adds the multiply-accumulates of both halves of a band with `C` columns.
-struct Tile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(TileOperands<'a>);
+struct NeonTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
+    NeonTileOperands<'a>,
+);
 
 impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>
-    VectorKernel<Neon<D>> for Tile<'_, C, ROWS, BITS, MINIMUMS>
+    VectorKernel<Neon<D>> for NeonTile<'_, C, ROWS, BITS, MINIMUMS>
 {
     #[inline(always)]
     fn run(self, isa: Neon<D>) {
-        let TileOperands { panels, groups, x, sums } = self.0;
+        let NeonTileOperands { panels, groups, x, sums } = self.0;
         let x = &x.as_chunks::<C>().0.as_chunks::<ROWS>().0[..groups];
         let mut arranged = [[[0; C]; LINES]; DEPTH];
         if D::ARRANGES {

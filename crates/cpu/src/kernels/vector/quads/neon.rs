@@ -6,7 +6,7 @@ use crate::kernels::portable::quantize::LEAST;
 use crate::kernels::vector::{QUAD, Vectors, instructions};
 
 /// Vectors of four numbers, whose instructions every set has.
-pub(in super::super) trait Quads: Vectors {
+pub(in super::super) trait NeonQuads: Vectors {
     instructions! {
         quad(value: f32) -> float32x4_t { vdupq_n_f32(value) }
         zero_quad() -> int32x4_t { vdupq_n_s32(0) }
@@ -49,4 +49,4 @@ pub(in super::super) trait Quads: Vectors {
     }
 }
 
-impl<V: Vectors> Quads for V {}
+impl<V: Vectors> NeonQuads for V {}
