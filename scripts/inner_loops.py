@@ -178,7 +178,7 @@ DEFAULT = (
 )
 
 
-NEON = r"kernels::neon.*(Narrow<.*(Q4_0|Q8_0|Q4K|Q6K), [18]>|Tile<12|Floats<.*(1|12), \d>)"
+NEON = r"neon.*(Narrow<.*(Q4_0|Q8_0|Q4K|Q6K), [18]>|Tile<12|Floats<.*(1|12), \d>)"
 
 
 def main():

@@ -11,7 +11,7 @@ use crate::kernels::portable::quantize::LEVELS;
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::NeonQuads as Quads;
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::Quads;
+pub(super) use x86::SseQuads as Quads;
 
 /// Joins the four lanes of each vector by `join`: 0 with 2, 1 with 3, then both,
 /// the order in which the portable kernel adds numbers.

@@ -6,7 +6,7 @@ use crate::kernels::portable::quantize::LEAST;
 use crate::kernels::vector::{QUAD, Vectors, instructions};
 
 /// Vectors of four numbers, whose instructions every set has.
-pub(in super::super) trait Quads: Vectors {
+pub(in super::super) trait SseQuads: Vectors {
     instructions! {
         quad(value: f32) -> __m128 { _mm_set1_ps(value) }
         zero_quad() -> __m128i { _mm_setzero_si128() }
@@ -46,4 +46,4 @@ pub(in super::super) trait Quads: Vectors {
     }
 }
 
-impl<V: Vectors> Quads for V {}
+impl<V: Vectors> SseQuads for V {}
