@@ -258,10 +258,6 @@ pub struct DramSpec {
     pub bytes_per_second: f64,
     /// The largest bandwidth that somebody measured, both directions together.
     pub measured_bytes_per_second: f64,
-    /// The most bytes that a firmware or a driver lets pass in a second, both directions together; none without a
-    /// cap. It counts bytes that are moved, so what short runs cost DRAM is free until DRAM is slower.
-    #[serde(default)]
-    pub cap_bytes_per_second: Option<f64>,
     /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of that
     /// bandwidth.
     pub run_bytes: f64,
@@ -272,19 +268,9 @@ pub struct DramSpec {
 }
 
 impl DramSpec {
-    /// The share of the bandwidth that runs of `run` bytes achieve, a cap included.
+    /// The share of the bandwidth that runs of `run` bytes achieve.
     pub fn efficiency(&self, run: f64) -> f64 {
-        self.run_share(run).min(self.peak_bytes_per_second() / self.bytes_per_second)
-    }
-
-    /// The share of the bandwidth that runs of `run` bytes leave without a cap.
-    pub fn run_share(&self, run: f64) -> f64 {
         run / (run + self.run_bytes)
-    }
-
-    /// The bandwidth for long runs, a cap included.
-    pub fn peak_bytes_per_second(&self) -> f64 {
-        self.cap_bytes_per_second.map_or(self.bytes_per_second, |cap| cap.min(self.bytes_per_second))
     }
 }
 
@@ -435,15 +421,9 @@ impl Target {
         cycles as f64 / self.clock.hertz
     }
 
-    /// The DRAM bandwidth for long runs without a cap, in bytes per cycle: what a transfer's bytes by its
-    /// [efficiency](DramSpec::efficiency) are served with.
+    /// The DRAM bandwidth for long runs, in bytes per cycle.
     pub fn dram_bytes_per_cycle(&self) -> f64 {
         self.dram.bytes_per_second / self.clock.hertz
-    }
-
-    /// The DRAM bandwidth for long runs, a cap included, in bytes per cycle.
-    pub fn peak_dram_bytes_per_cycle(&self) -> f64 {
-        self.dram.peak_bytes_per_second() / self.clock.hertz
     }
 
     /// The number of compute tiles.
@@ -487,7 +467,6 @@ impl Target {
         let rates = [
             ("dram.bytes_per_second", self.dram.bytes_per_second),
             ("dram.measured_bytes_per_second", self.dram.measured_bytes_per_second),
-            ("dram.cap_bytes_per_second", self.dram.peak_bytes_per_second()),
             ("clock.hertz", self.clock.hertz),
             ("host.flops", self.host.flops),
             ("host.bytes_per_second", self.host.bytes_per_second),
@@ -698,12 +677,11 @@ mod tests {
     fn a_variant_changes_only_the_figures_it_names() {
         let plain = Target::named("xdna2-kraken").unwrap();
         let capped = Target::named("xdna2-kraken@cap-2025").unwrap();
-        assert_eq!((plain.dram.bytes_per_second, capped.dram.bytes_per_second), (82.0e9, 82.0e9));
-        assert_eq!((plain.dram.cap_bytes_per_second, capped.dram.cap_bytes_per_second), (None, Some(40.0e9)));
+        assert_eq!((plain.dram.bytes_per_second, capped.dram.bytes_per_second), (82.0e9, 40.0e9));
         assert_eq!(plain.dram.run_bytes, capped.dram.run_bytes);
         let other = |target: &Target| -> Vec<Figure> {
             let mut figures = target.figures.clone();
-            figures.retain(|figure| figure.path != "dram.cap_bytes_per_second");
+            figures.retain(|figure| figure.path != "dram.bytes_per_second");
             figures
         };
         assert_eq!(other(&plain), other(&capped));
@@ -739,15 +717,6 @@ mod tests {
         assert!(Target::parse("extends = \"nowhere\"", None).unwrap_err().to_string().contains("nowhere"));
         assert!(Target::named("xdna3").unwrap_err().to_string().contains("known are toy"));
         assert!(Target::named("toy@fast").unwrap_err().to_string().contains("no variant"));
-    }
-
-    #[test]
-    fn a_cap_limits_bytes_and_not_the_time_of_short_runs() {
-        let dram = Target::named("xdna2-kraken@cap-2025").unwrap().dram;
-        assert_eq!(dram.peak_bytes_per_second(), 40.0e9);
-        let rate = |run: f64| dram.efficiency(run) * dram.bytes_per_second;
-        assert_eq!((rate(1e9), rate(512.0)), (40.0e9, 40.0e9), "DRAM could do 61 GB/s in runs of 512 bytes");
-        assert!(rate(64.0) < 30.0e9, "DRAM is slower than the cap in runs of 64 bytes");
     }
 
     #[test]

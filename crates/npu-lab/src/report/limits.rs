@@ -63,7 +63,7 @@ impl ArrayLimits {
             cores,
             bf16_ops_per_second: ops(unit.bf16_macs),
             bfp16_ops_per_second: ops(unit.bfp16_macs),
-            dram_bytes_per_second: target.dram.peak_bytes_per_second(),
+            dram_bytes_per_second: target.dram.bytes_per_second,
             stream_bytes_per_second: stream,
             shim_bytes_per_second: stream * f64::from(shims),
         }

@@ -36,7 +36,7 @@ impl LaunchBound {
         for row in 0..launch.herd.rows {
             core = core.max(calls(&launch.body, row, table)?);
         }
-        let (mut words, mut bytes, mut service, mut uncapped) = (0, 0, 0.0, 0.0);
+        let (mut words, mut bytes, mut service) = (0, 0, 0.0);
         for stream in &launch.streams {
             let circuits = stream.circuits(launch.herd);
             for circuit in &circuits {
@@ -47,15 +47,13 @@ impl LaunchBound {
                 words = words.max(own * joined.max(passes));
                 let moved = own * joined * 4;
                 bytes += moved;
-                let run = run_bytes(stream, joined) as f64;
-                service += moved as f64 / target.dram.efficiency(run);
-                uncapped += moved as f64 / target.dram.run_share(run);
+                service += moved as f64 / target.dram.efficiency(run_bytes(stream, joined) as f64);
             }
         }
         let stream = words * 4 / u64::from(target.stream.bytes_per_cycle);
         let dram = (service / target.dram_bytes_per_cycle()).floor() as Cycle;
-        // run_share(run) = run / (run + a), solved for `run`.
-        let share = (bytes as f64 / uncapped).min(1.0 - 1e-9);
+        // efficiency(run) = run / (run + a), solved for `run`.
+        let share = (bytes as f64 / service).min(1.0 - 1e-9);
         let run_bytes = target.dram.run_bytes * share / (1.0 - share);
         Ok(LaunchBound { core, stream, dram, dram_bytes: bytes, run_bytes })
     }

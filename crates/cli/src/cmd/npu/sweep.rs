@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         let mut all = described(&found, &against, &target);
         all["why"] = json!(why);
-        all["dram_bytes_per_second"] = json!(target.dram.peak_bytes_per_second());
+        all["dram_bytes_per_second"] = json!(target.dram.bytes_per_second);
         all["gains"] = gains.described();
         all["stitching"] = json!(stitching);
         print_json(&all)?;

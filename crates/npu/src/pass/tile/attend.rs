@@ -307,7 +307,7 @@ impl AttendPlan {
             heads * (steps * u64::from(self.parts) * u64::from(step) + u64::from(self.batches) * batch);
         let columns = if tile.across == Across::Heads { u64::from(self.herd.columns) } else { 1 };
         let read = heads * columns * steps * u64::from(self.step) * u64::from(size) * 4;
-        cycles.max((read as f64 / target.peak_dram_bytes_per_cycle()) as u64) + self.configuration(target)
+        cycles.max((read as f64 / target.dram_bytes_per_cycle()) as u64) + self.configuration(target)
     }
 
     /// Estimates the cycles that the configuration of the cores and shims takes.

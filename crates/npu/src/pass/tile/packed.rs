@@ -36,7 +36,7 @@ pub(super) fn guesses(sides: [u32; 2], target: &Target) -> Vec<GemvTiling> {
 fn guess([n, k]: [u32; 2], tile: GemvTiling, target: &Target) -> u64 {
     let cores = u64::from(tile.herd.columns) * u64::from(tile.herd.rows);
     let tiles = u64::from(n / TILE_ROWS) * u64::from(k / TILE_COLUMNS);
-    let dram = (tiles * u64::from(TILE_BYTES)) as f64 / target.peak_dram_bytes_per_cycle();
+    let dram = (tiles * u64::from(TILE_BYTES)) as f64 / target.dram_bytes_per_cycle();
     let control = &target.control;
     let each = control.configure_tile_us * 1e-6 + control.configure_byte_ns * 1e-9 * PROGRAM_BYTES;
     (tiles / cores * TILE_CYCLES).max(dram as u64) + cores * target.cycles(each)
