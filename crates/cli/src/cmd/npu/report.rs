@@ -171,7 +171,7 @@ fn report_left_out(
     if args.json {
         print_json(&all.iter().map(described_left_out).collect::<Vec<_>>())?;
     } else {
-        print(&LeftOutTable(&all))?;
+        print(LeftOutTable(&all))?;
     }
     Ok(Outcome::Done)
 }

@@ -27,9 +27,12 @@ pub(super) struct FittedFigure {
     pub without: Option<Derivation>,
 }
 
+/// The values that follow from other figures and from the costs of steps.
+type DerivedValues = dyn Fn(&FigureValues, &ChainCosts) -> Vec<f64> + Send + Sync;
+
 /// The value of a figure, and of each of its followers, that follows from other figures.
 pub(super) struct Derivation {
-    pub values: Box<dyn Fn(&FigureValues, &ChainCosts) -> Vec<f64> + Send + Sync>,
+    pub values: Box<DerivedValues>,
     /// In words.
     pub reason: &'static str,
 }
