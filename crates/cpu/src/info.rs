@@ -70,9 +70,8 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: PACKED_CACHE,
         placeholder: "MODE",
-        help: "Keep packed weights in the cache folder for the next start: on reads and writes \
-            them, auto does, too, but at its end waits only for those whose packing took a second or more, read-only \
-            only reads them, off does neither [default: auto; on with --weights mmap]",
+        help: "Keep packed weights for the next start; auto waits at the end only if packing took a second \
+            [default: auto; on with --weights mmap]",
         values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,
     },

@@ -54,6 +54,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
 }
 
 /// The table with the products of packed codes compiled for another instruction set; for the same panels.
+#[cfg(target_arch = "x86_64")]
 pub(in super::super) fn with_products_of<I: Packed>(_: I, table: Table) -> Table {
     let matmul = MatmulKernels {
         narrow: function!(|band, x, sums| packed::narrow),
