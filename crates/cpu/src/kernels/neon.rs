@@ -282,7 +282,7 @@ impl<D: ByteProduct> Packed for Neon<D> {
 
     #[inline(always)]
     fn run_lines(_bits: u8) -> usize {
-        8
+        1
     }
 
     #[inline(always)]

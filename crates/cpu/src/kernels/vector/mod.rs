@@ -234,7 +234,7 @@ pub(super) trait Packed: Isa {
     );
     /// Adds to `n` what [`Packed::dot`] has left in `pairs`.
     fn flush(self, n: &mut Self::Integers, pairs: Self::Integers);
-    /// Lines of codes of `bits` bits before a [`Packed::flush`].
+    /// Lines of codes of `bits` bits before a [`Packed::flush`]; 1 where [`Packed::dot`] adds to `n`.
     fn run_lines(bits: u8) -> usize;
     /// Whether the zero point of codes of `bits` bits is part of [`Packed::dot`].
     fn has_zero(bits: u8) -> bool;
