@@ -392,8 +392,8 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             mutant(
                 "linear",
                 "crates/cpu/src/kernels/vector/floats.rs",
-                "isa.fmadd(weights, float(isa, x[column][c]), all[c][vector])",
-                "isa.fmadd(weights, weights, all[c][vector])",
+                "all[c][0] = isa.fmadd(lower, x, all[c][0]);",
+                "all[c][0] = isa.fmadd(lower, lower, all[c][0]);",
             ),
             mutant(
                 "attend",
