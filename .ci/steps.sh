@@ -15,7 +15,7 @@ done
 GIRIH_TEST_DATA="$(cd "$GIRIH_TEST_DATA" && pwd)" # tests start in other folders
 export GIRIH_TEST_DATA
 
-target="${CARGO_TARGET_DIR:-target}"
+target="$(realpath -m "${CARGO_TARGET_DIR:-target}")" # some steps start in other folders
 table=()
 
 # step NAME COMMAND…: runs the command and records its seconds under the name.

@@ -2,7 +2,7 @@
 # Checks the packages that packaging/build.sh has written to target/dist, as far as this machine can run them. It ends with a line
 # for each check; a check whose program is absent says that it was skipped.
 #
-#   packaging/check.sh            # all but the following
+#   packaging/check.sh            # all but the following; PYTHONS="python3.11 python3.12" names the Pythons that try the wheel
 #   packaging/check.sh --again    # builds the commit's static program again in another folder, too, and compares the bytes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -210,7 +210,7 @@ for file in "$dist"/*.whl; do
             said="$("$work/venv/bin/python" packaging/imported.py "$work/seeded" timed 2>&1)" || fail "$wheel in $python: $said"
             ok "$wheel in $said"
         done
-    elif [[ $wheel = *_aarch64.whl ]] && command -v qemu-aarch64-static mmdebstrap >/dev/null && [ "$(id -u)" = 0 ]; then
+    elif [[ $wheel = *_aarch64.whl ]] && command -v qemu-aarch64-static >/dev/null && command -v mmdebstrap >/dev/null && [ "$(id -u)" = 0 ]; then
         # Debian's Python for aarch64, unpacked and not installed.
         [ -d "$work/aarch64" ] || mmdebstrap --quiet --variant=extract --architectures=arm64 --include=python3 bookworm "$work/aarch64"
         rm -rf "$work/aarch64/wheel"

@@ -76,6 +76,8 @@ def main() -> None:
             wait_for_model()
             with girih.Model.open(str(source)) as model:
                 check(model)
+            ended = [process.args for process in started if process.poll() is not None]
+            assert not ended, f"these have ended: {ended}"
         finally:
             for process in started:
                 process.terminate()

@@ -26,6 +26,9 @@ import girih
 BLOCK = 64
 """Tokens of a block of girih's KV cache."""
 
+CHUNK = 128
+"""The most tokens of prompts in a step."""
+
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 FINISH = {"length": "length", "context": "length", "cancelled": "cancelled", "deadline": "cancelled"}
@@ -137,7 +140,7 @@ class GirihEngine(LLMEngine):
         return cls(args), config
 
     def open(self) -> girih.Model:
-        options: girih.Options = {"context": self.args.context, "sequences": self.args.sequences, "chunk": 128}
+        options: girih.Options = {"context": self.args.context, "sequences": self.args.sequences, "chunk": CHUNK}
         if self.args.threads:
             options["threads"] = self.args.threads
         return girih.Model.open(self.args.model, **options)
@@ -150,7 +153,7 @@ class GirihEngine(LLMEngine):
             kv_cache_block_size=BLOCK,
             total_kv_blocks=self.args.sequences * -(-self.args.context // BLOCK),
             max_num_seqs=self.args.sequences,
-            max_num_batched_tokens=128,
+            max_num_batched_tokens=CHUNK,
         )
         name = self.args.served_model_name or self.args.model
         return EngineConfig(model=self.args.model, served_model_name=name, llm=registration)

@@ -2,8 +2,9 @@
 # Runs the examples of Ray with a wheel: ray_check.sh WHEEL. A batch that is killed goes on where it was, and has the replies of
 # one that was not. Needs PyPI: ray with data and serve, which takes 700 MB.
 set -euo pipefail
+wheel="$(realpath "$1")"
 cd "$(dirname "$0")"
-wheel="$(realpath "$1")" folder="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")/ray"
+folder="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")/ray"
 bin="${GIRIH_RAY_BIN:-$folder/venv/bin}"
 export PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$folder"

@@ -2,8 +2,9 @@
 # Runs the examples with the wheel that scripts/python_check.sh built: run.sh WHEEL STORIES. STORIES is the folder of
 # stories260K as transformers reads it. Needs PyPI: lm-evaluation-harness, transformers, torch, llm and langchain-openai.
 set -euo pipefail
+wheel="$(realpath "$1")"
+stories="$(realpath "$2")"
 cd "$(dirname "$0")"
-wheel="$(realpath "$1")" stories="$(realpath "$2")"
 folder="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")/python_examples"
 bin="${GIRIH_EXAMPLES_BIN:-$folder/venv/bin}"
 export PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 LLM_USER_PATH="$folder/llm"

@@ -50,8 +50,9 @@ impl PaceMeter {
         }
     }
 
-    /// The work of prompts that steps like the last ones run in this time; `None` before the first one. A step also reads the weights
-    /// and runs replies, which counts: a smaller step is slower by work, so that the next ones approach the time.
+    /// The work of prompts that steps run in this time, at the rate of the last ones; `None` before a counted step ran a prompt.
+    /// The rate includes the time of reading weights and of replies, so it changes with the size of steps: repeated calls approach
+    /// the time.
     pub fn prompt_work_in(&self, time: Duration) -> Option<u64> {
         (self.row_seconds > 0.0).then(|| (self.work / self.row_seconds * time.as_secs_f64()) as u64)
     }

@@ -54,9 +54,8 @@ pub struct PromptShare {
     pub most: u64,
 }
 
-/// The number of rows of the oldest prompt that a step runs however much work they are. A step reads all weights, which takes
-/// the time of about 7 rows of a prompt on two cores (25 ms of a row's 3.5, Llama-3.2-1B in Q4_0 on Zen 4), so
-/// that steps of fewer rows would slow prompts down.
+/// The minimum number of rows of the oldest prompt in a step, however much work they are. Reading all weights takes 25 ms and a row
+/// 3.5 ms (Llama-3.2-1B in Q4_0 on two cores of Zen 4), so reading takes 18 % of a step of 32 rows, and half of one of 7.
 pub const LEAST_PROMPT_ROWS: u32 = 32;
 
 #[cfg(test)]

@@ -204,12 +204,12 @@ pub(crate) fn list(present: &[Vec<u32>]) -> Result<Vec<u8>> {
 
 /// Checks the length of a list of blocks, before it is read or written.
 fn check_list(bytes: usize) -> Result<()> {
-    match bytes > MAX_LIST_BYTES {
-        true => Err(Error::new(format!(
+    if bytes > MAX_LIST_BYTES {
+        return Err(Error::new(format!(
             "has a list of blocks of {bytes} bytes; the cap is {MAX_LIST_BYTES}, so use larger blocks"
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// Whether a key of `__metadata__` is that of a sparse matrix.

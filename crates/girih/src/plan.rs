@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use girih_engine::{DraftModel, DraftSource, Encoder, Engine, EngineLimits, StepCosts, cache};
+use girih_engine::{DraftModel, DraftSource, Encoder, Engine, EngineLimits, RowWork, StepCosts, cache};
 use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
@@ -393,7 +393,7 @@ impl Plan {
         let RunOptions { tenant_waiting, step_time, .. } = self.options;
         // A device that fills steps up to the sizes of its programs is as slow with fewer rows.
         let step_time = step_time.filter(|_| self.backend.ladder(self.key).len() == 1);
-        let row_work = row_work(&self.graph);
+        let row_work = step_time.map_or_else(RowWork::default, |_| row_work(&self.graph));
         EngineLimits { sequences, tenant_waiting, step_time, row_work, ..EngineLimits::new(context, rows) }
     }
 

@@ -129,8 +129,7 @@ impl FileStore {
         drop(sweeping);
         let (path, sync) = (self.folder.path().join(&name), self.sync.clone());
         let control = Arc::clone(&self.control);
-        let [is_noted, is_given_up] = [false; 2].map(AtomicBool::new);
-        let worker = Mutex::default();
+        let (is_noted, is_given_up, worker) = Default::default();
         let write = FileWrite {
             item,
             file,
@@ -165,11 +164,13 @@ impl FileStore {
 impl Drop for FileStore {
     /// Writes the rest of what is awaited, and waits for the threads.
     fn drop(&mut self) {
-        for (write, thread) in std::mem::take(&mut *lock(&self.writes)) {
+        let writes = std::mem::take(&mut *lock(&self.writes));
+        for (write, _) in writes.iter().filter(|(write, _)| !write.item.is_awaited()) {
+            write.is_given_up.store(true, Ordering::Relaxed);
+        }
+        for (write, thread) in writes {
             if write.item.is_awaited() {
                 write.write();
-            } else {
-                write.is_given_up.store(true, Ordering::Relaxed);
             }
             thread.join().expect("writing a file does not panic");
         }
@@ -251,7 +252,7 @@ struct FileWrite {
     control: Arc<LoadControl>,
     /// Whether a note says why the file is not kept.
     is_noted: AtomicBool,
-    /// Whether nobody waits for the rest.
+    /// Whether the program ends without waiting for the rest.
     is_given_up: AtomicBool,
     sync: SyncProcess,
     /// The process that has taken over the file.

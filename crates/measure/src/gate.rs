@@ -346,6 +346,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "the five best tokens")]
+    fn six_best_tokens_are_refused() {
+        prompt(&[]).top_choices(6);
+    }
+
+    #[test]
     fn tokens_among_the_best_of_the_other_side_are_counted() {
         let found = prompt(&[(1, Some(1)), (3, Some(2)), (2, None)]);
         let choices = |k: usize| {

@@ -323,7 +323,7 @@ pub(crate) async fn turns(
     Ok((model.turns(first_image(&request.prompts).is_some()).await?, fetched))
 }
 
-/// The error of a request; one of its template names the variables that the request set, if it did.
+/// The error of a request. If its template fails because of the variables in `varied`, the error names them.
 pub(crate) fn of_template(error: girih::Error, model: &Model, varied: Option<&Conversation>) -> ApiError {
     match varied {
         Some(conversation) => template_fault::of_variables(error, model, conversation),

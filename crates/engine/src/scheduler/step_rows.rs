@@ -27,7 +27,7 @@ impl SequenceProgress<'_> {
         self.known - self.run
     }
 
-    /// The positions that it runs next: at most `rows`, none from `end` on, and no part of a span.
+    /// The positions that it runs next: at most `rows`, and none from `end` on. They end before a span that does not fit whole.
     fn next(&self, rows: u32, end: u32) -> Range32 {
         let fits = (self.run + self.remaining().min(rows)).min(end);
         Range32 { start: self.run, end: before_span(self.spans, fits).max(self.run) }
@@ -73,11 +73,17 @@ struct PromptRoom {
 }
 
 impl PromptRoom {
-    /// The maximum number of rows of the next prompt, from position `first` on.
-    fn fits(&self, first: u32) -> u32 {
+    /// The maximum number of rows of the next prompt. The oldest one has [`LEAST_PROMPT_ROWS`], or the span with which it
+    /// goes on, if the step has room for them.
+    fn fits(&self, prompt: &SequenceProgress<'_>) -> u32 {
         let Some(PromptShare { row, most }) = self.share else { return self.rows };
-        let least = if self.is_oldest { LEAST_PROMPT_ROWS.min(self.rows) } else { 0 };
-        row.rows_within(first, self.rows, most).max(least)
+        let within = row.rows_within(prompt.run, self.rows, most);
+        if !self.is_oldest {
+            return within;
+        }
+        let span = prompt.spans.iter().find(|span| span.start == prompt.run);
+        let least = span.map_or(0, |span| span.end - span.start).max(LEAST_PROMPT_ROWS);
+        within.max(least.min(self.rows))
     }
 
     /// Takes the rows of the next prompt.
@@ -122,16 +128,13 @@ pub fn schedule(sequences: &[SequenceProgress<'_>], budget: StepBudget) -> Vec<S
     let mut scheduled = Vec::new();
     for (index, sequence) in sequences.iter().enumerate() {
         let first_output = sequence.first_output.max(sequence.run);
-        let last_output = first_output.saturating_add(1).saturating_add(spare_outputs);
+        let output_end = first_output.saturating_add(1).saturating_add(spare_outputs);
         let positions = if sequence.remaining() == 1 {
-            let positions = sequence.next(for_decode, last_output);
+            let positions = sequence.next(for_decode, output_end);
             for_decode -= positions.end - positions.start;
             positions
         } else {
-            let mut positions = sequence.next(for_prompts.fits(sequence.run), last_output);
-            if for_prompts.is_oldest && positions.start == positions.end {
-                positions = sequence.next(for_prompts.rows, last_output);
-            }
+            let positions = sequence.next(for_prompts.fits(sequence), output_end);
             for_prompts.take(positions);
             positions
         };

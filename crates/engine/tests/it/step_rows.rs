@@ -137,5 +137,5 @@ fn prompts_beside_replies_have_a_share_of_work() {
     // A span runs whole, however much work it is.
     let spans = [Range32 { start: 0, end: 100 }];
     let image = SequenceProgress { spans: &spans, ..prompt };
-    assert_eq!(share(&[reply, image], 0), [of_reply, part(1, 0, 255, Outputs::None)]);
+    assert_eq!(share(&[reply, image], 0), [of_reply, part(1, 0, 100, Outputs::None)]);
 }

@@ -1,11 +1,11 @@
 //! The spread of relative errors.
 
-/// The median and the 90th percentile of absolute errors.
+/// The median and the 90th percentile of absolute relative errors: 0.1 is 10 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorSpread {
     /// The median; 0 without errors.
     pub median: f64,
-    /// The 90th percentile.
+    /// The 90th percentile; 0 without errors.
     pub high: f64,
     /// The number of errors.
     pub count: usize,

@@ -231,10 +231,9 @@ impl Prediction {
 impl Validation {
     /// The median and the 90th percentile of the absolute errors of the
     /// predictions that `keep` accepts, and the number of these predictions.
-    pub fn spread(&self, keep: impl Fn(&Prediction) -> bool) -> (f64, f64, usize) {
+    pub fn spread(&self, keep: impl Fn(&Prediction) -> bool) -> ErrorSpread {
         let kept = self.predictions.iter().filter(|prediction| keep(prediction));
-        let ErrorSpread { median, high, count } = ErrorSpread::of(kept.map(Prediction::error));
-        (median, high, count)
+        ErrorSpread::of(kept.map(Prediction::error))
     }
 
     /// The array time of each whole pass whose programs are all among the
@@ -305,7 +304,7 @@ impl Validation {
     /// Prints medians and percentiles, and for each table which figures were fitted to its rows.
     fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, keep: &dyn Fn(&Prediction) -> bool| {
-            let (median, high, count) = self.spread(keep);
+            let ErrorSpread { median, high, count } = self.spread(keep);
             if count == 0 {
                 return Ok(());
             }

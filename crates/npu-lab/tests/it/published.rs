@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use girih_npu::Target;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{
-    KernelFamily, Prediction, RefitSource, RowRole, Validation, built_in_tables, leave_out, validate,
+    ErrorSpread, KernelFamily, Prediction, RefitSource, RowRole, Validation, built_in_tables, leave_out,
+    validate,
 };
 
 fn simulate(files: &[(String, String)]) -> Validation {
@@ -106,15 +107,15 @@ fn one_set_of_figures_explains_the_published_tables() {
     let simulated = |name: &str| validation.predictions.iter().any(|row| row.measured.table == name);
     let power = "power_seed001_table5.csv";
     assert!(names.iter().all(|name| name == power || simulated(name)), "{validation}");
-    let (median, high, count) = validation.spread(|_| true);
+    let ErrorSpread { median, high, count } = validation.spread(|_| true);
     assert!(count >= 145 && median <= 0.035 && high <= 0.27, "{validation}");
     let held_out = |row: &Prediction| row.measured.role == RowRole::HeldOut;
-    let (median, high, count) = validation.spread(held_out);
+    let ErrorSpread { median, high, count } = validation.spread(held_out);
     assert!(count >= 85 && median <= 0.045 && high <= 0.30, "{validation}");
     let launches = |row: &Prediction| held_out(row) && row.is_of_launches();
-    let (median, high, count) = validation.spread(launches);
+    let ErrorSpread { median, high, count } = validation.spread(launches);
     assert!(count >= 60 && median <= 0.03 && high <= 0.12, "{validation}");
-    let (median, _, count) = validation.spread(|row| row.measured.micros >= 500.0);
+    let ErrorSpread { median, count, .. } = validation.spread(|row| row.measured.micros >= 500.0);
     assert!(count >= 80 && median <= 0.05, "{validation}");
     let wrong = validation.skipped.iter().find(|row| {
         ["correct the row", "malformed", "unwritten memory", "race"].iter().any(|fault| row.contains(fault))

@@ -185,7 +185,7 @@ impl KernelTimes {
     /// Replaces the cycles of a loop or of the fixed part of calls: `add.vector` or `add.call`.
     ///
     /// # Errors
-    /// When there is no such figure, or when the cycles are negative.
+    /// When there is no such figure, or the cycles are not in 0..=1e9.
     pub fn set(&mut self, path: &str, cycles: f64) -> Result<()> {
         let Some((name, part)) = path.split_once('.') else {
             return Err(Error::new(format!("{path:?} does not name an entry and its figure")));

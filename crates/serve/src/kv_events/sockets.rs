@@ -106,8 +106,9 @@ async fn accept_all(socket: TcpListener, events: Arc<KvEvents>, serve: Serve) {
         };
         // A connection without a place is closed.
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        // They fail if the client is gone.
-        let _ = stream.set_nodelay(true).and_then(|()| keep_alive(&stream));
+        let stream = listener::without_delay(stream);
+        // It fails if the client is gone.
+        let _ = keep_alive(&stream);
         let connection = serve(stream, Arc::clone(&events));
         tokio::spawn(async move {
             // A client that leaves or is wrong has nobody to be told.

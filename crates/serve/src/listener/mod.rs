@@ -126,8 +126,8 @@ impl Acceptor {
 }
 
 /// A connection whose small writes do not wait for the client's acknowledgement of earlier ones (Nagle's algorithm, RFC 896): each
-/// token is one.
-fn without_delay(stream: TcpStream) -> TcpStream {
+/// token or event is one.
+pub(crate) fn without_delay(stream: TcpStream) -> TcpStream {
     // It fails if the client is gone.
     let _ = stream.set_nodelay(true);
     stream

@@ -220,7 +220,7 @@ fn ten_thousand_replies_with_a_layers_drafts_have_the_librarys_bytes() {
     compare_model("qwen3_5_mtp", &Drafts::Mtp, 10_000);
 }
 
-/// On Mesa's software GPU: 600 requests to the whole model, 300 to its last two layers, and 100 to a mixture without its experts.
+/// On Mesa's software GPU: 600 requests to the whole model, 300 to its last two layers, and 100 to a mixture whose experts stay on the CPU.
 ///
 /// `cargo test --locked -p girih-serve --features girih/gpu --test it thousand_replies_of_a_gpu -- --ignored`
 #[test]

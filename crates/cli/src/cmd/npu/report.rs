@@ -13,8 +13,8 @@ use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{
-    EnergyRow, KernelFamily, LeftOut, LeftOutRow, LeftOutTable, Prediction, RefitFigure, RefitSource,
-    RowRole, Validation, ValidationProgress, built_in_tables, leave_out, validate,
+    EnergyRow, ErrorSpread, KernelFamily, LeftOut, LeftOutRow, LeftOutTable, Prediction, RefitFigure,
+    RefitSource, RowRole, Validation, ValidationProgress, built_in_tables, leave_out, validate,
 };
 use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
@@ -313,7 +313,7 @@ fn described(validation: &Validation) -> serde_json::Value {
             "parts_joules": row.parts_joules,
         })
     };
-    let (median, high, rows) = validation.spread(|_| true);
+    let ErrorSpread { median, high, count: rows } = validation.spread(|_| true);
     json!({
         "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
         "skipped": validation.skipped,

@@ -62,6 +62,7 @@ impl FittedFigure {
 }
 
 /// Values of all figures by file and path.
+#[derive(Clone)]
 pub(super) struct FigureValues {
     values: BTreeMap<(&'static str, String), f64>,
     /// The targets of the repository, whose other figures hold.

@@ -63,10 +63,10 @@ const SOFTMAX: Chain = Chain { trips: 4, products: 2, sums: 4, functions: 1 };
 /// The loops that merge 32 sums: two products by factors and a sum.
 const MERGE: Chain = Chain { trips: 3, products: 2, sums: 1, functions: 0 };
 
-/// Vectors of 16 values in the vectors of attention.
+/// Vectors of 16 values in the 32 values of a step of attention.
 const VECTORS: f64 = 2.0;
 
-/// Terms of a step of a product, and terms of a block of attention's products: 64 of a head or 64 keys.
+/// Steps of a block of attention's products: 64 terms, of a head or of keys, 8 in a step.
 const STEPS: f64 = 64.0 / 8.0;
 
 fn group(figures: Vec<FittedFigure>, fits: &'static [&'static str]) -> FitGroup {

@@ -34,9 +34,9 @@ const ROUNDS: usize = 2;
 pub struct RefitFigure {
     /// The file and the path, such as `aie2p add.vector`.
     pub name: String,
-    /// The value of the repository.
+    /// The value of the repository, in the unit of the figure's file.
     pub committed: f64,
-    /// The value without the rows of the family.
+    /// The value without the rows of the family, in the same unit.
     pub refit: f64,
     /// Rows that it was fitted to, or what it follows from.
     pub source: RefitSource,
@@ -87,7 +87,7 @@ pub fn leave_out(
 ) -> Result<LeftOut> {
     let training = training_rows(family)?;
     let committed = FigureValues::committed()?;
-    let mut values = FigureValues::committed()?;
+    let mut values = committed.clone();
     let groups: Vec<(&FitGroup, Vec<&FitRow>)> =
         GROUPS.iter().map(|group| (group, group.rows(&training))).collect();
     let (mut done, total) = (0, ROUNDS * groups.len());
