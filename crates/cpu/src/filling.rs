@@ -107,9 +107,9 @@ pub(crate) fn fill_weights<'a>(
     Ok(ranges.into_iter().map(filled).collect())
 }
 
-/// Moves together what is not left out, and what no earlier weight has, and gives back the memory behind. All
-/// bands behind the first gap then no longer lie near the thread that filled them, those of dense weights included: on
-/// machines with several sockets, sparse and equal weights cost that.
+/// Moves together what is not left out, and what no earlier weight has, and gives back the memory behind. Bands behind
+/// the first gap, those of dense weights included, then no longer lie near the threads that filled them. On machines with
+/// several sockets, threads may read them across the sockets' link.
 fn move_together(
     ranges: &mut [MatrixRange<'_>],
     masks: &[u64],

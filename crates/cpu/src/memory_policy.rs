@@ -55,7 +55,7 @@ impl MemoryPolicy {
         if let Some(node) = nodes.iter().find(|node| **node >= MAX_NODES) {
             let sentence = format!(
                 "this system lists NUMA node {node}, but nodes have numbers below {MAX_NODES}; \
-                 leave memory-policy away"
+                 leave memory-policy out"
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
@@ -141,7 +141,7 @@ mod tests {
         );
         assert_eq!(
             MemoryPolicy::Interleave.on(&[0, 1024]).unwrap_err().to_string(),
-            "this system lists NUMA node 1024, but nodes have numbers below 1024; leave memory-policy away"
+            "this system lists NUMA node 1024, but nodes have numbers below 1024; leave memory-policy out"
         );
     }
 }

@@ -142,8 +142,8 @@ fn copy(weights: &[&[u8]]) -> Result<Vec<SharedBytes>, Error> {
     let mut end: usize = 0;
     let mut ranges: Vec<Range<usize>> = Vec::with_capacity(weights.len());
     for (index, bytes) in weights.iter().enumerate() {
-        if let Some(shared) = ranges.get(first[index]).cloned() {
-            ranges.push(shared);
+        if first[index] < index {
+            ranges.push(ranges[first[index]].clone());
             continue;
         }
         let start = end.next_multiple_of(LINE);

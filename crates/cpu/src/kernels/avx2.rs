@@ -24,16 +24,29 @@ pub(super) trait ByteDot: Copy {
     fn enter<R, K: VectorKernel<Avx2<Self>, R>>(isa: Avx2<Self>, kernel: K) -> R;
     /// As [`Packed::dot`].
     fn dot(isa: Avx2<Self>, bits: u8, n: &mut __m256i, pairs: &mut __m256i, codes: __m256i, x: __m256i);
-    /// As [`Packed::flush`].
-    fn flush(isa: Avx2<Self>, n: &mut __m256i, pairs: __m256i);
+    /// As [`Packed::flush`]. Like those below, it is for products that are added to sums of 32 bits.
+    #[inline(always)]
+    fn flush(_: Avx2<Self>, _n: &mut __m256i, _pairs: __m256i) {}
     /// As [`Packed::run_lines`].
-    fn run_lines(bits: u8) -> usize;
+    #[inline(always)]
+    fn run_lines(_bits: u8) -> usize {
+        1
+    }
     /// As [`Packed::has_zero`].
-    fn has_zero(bits: u8) -> bool;
+    #[inline(always)]
+    fn has_zero(_bits: u8) -> bool {
+        false
+    }
     /// As [`Packed::dot_bits`].
-    fn dot_bits(bits: u8) -> u8;
-    /// As [`Packed::tile_columns`].
-    fn tile_columns(bits: u8) -> usize;
+    #[inline(always)]
+    fn dot_bits(_bits: u8) -> u8 {
+        4
+    }
+    /// As [`Packed::tile_columns`]: two vectors of weights and a word leave room for the sums of six.
+    #[inline(always)]
+    fn tile_columns(_bits: u8) -> usize {
+        6
+    }
 }
 
 impl<D: ByteDot> Avx2<D> {
@@ -44,6 +57,11 @@ impl<D: ByteDot> Avx2<D> {
             && is_x86_feature_detected!("f16c")
             && D::is_present();
         present.then_some(Avx2(PhantomData))
+    }
+
+    /// The token without the set beside AVX2.
+    fn pairs(self) -> Avx2 {
+        Avx2(PhantomData)
     }
 }
 
@@ -255,7 +273,7 @@ impl<D: ByteDot> Packed for Avx2<D> {
         D::tile_columns(bits)
     }
 
-    // The sums and a vector of weights stay in registers.
+    // The sums and a vector of weights stay in registers; of 8 and 12 columns `floats` takes half at a time.
     #[inline(always)]
     fn vectors_at_once(columns: usize) -> usize {
         match columns {

@@ -208,14 +208,6 @@ impl Packed for Avx512 {
     }
 
     #[inline(always)]
-    fn flush(self, _n: &mut __m512i, _pairs: __m512i) {}
-
-    #[inline(always)]
-    fn run_lines(_bits: u8) -> usize {
-        1
-    }
-
-    #[inline(always)]
     fn has_zero(_bits: u8) -> bool {
         false
     }
@@ -223,11 +215,6 @@ impl Packed for Avx512 {
     #[inline(always)]
     fn dot_bits(_bits: u8) -> u8 {
         4
-    }
-
-    #[inline(always)]
-    fn tile_columns(_bits: u8) -> usize {
-        6
     }
 
     #[inline(always)]

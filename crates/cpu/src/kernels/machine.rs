@@ -16,7 +16,7 @@ pub(super) fn prefetch_address_l1(address: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: every processor of the kind has the instruction; it changes no register, reads
+    // SAFETY: every aarch64 processor has the instruction; it changes no register, reads
     // nothing that the program sees, and faults at no address.
     unsafe {
         asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));

@@ -65,7 +65,7 @@ pub fn tables() -> &'static [Table] {
             tables.extend(avx512::bf16::Avx512Bf16::detect().map(|token| token.table()));
             let avx512 = avx512::Avx512::detect();
             tables.extend(avx512.map(|token| vector::table::table(token, InstructionSet::Avx512(token))));
-            tables.extend(avx2::Avx2::<avx2::vnni::Vnni>::detect().and_then(|token| token.table()));
+            tables.extend(avx2::Avx2::<avx2::vnni::Vnni>::detect().map(|token| token.table()));
             let avx2 = avx2::Avx2::<avx2::Pairs>::detect();
             tables.extend(avx2.map(|token| vector::table::table(token, InstructionSet::Avx2(token))));
         }

@@ -57,7 +57,7 @@ macro_rules! in_both {
     )*};
 }
 
-/// Bytes of a register, for each half of 16.
+/// The bytes of a vector's two registers.
 #[inline(always)]
 fn halves(bytes: &[u8; 32]) -> &[[u8; 16]; 2] {
     bytes.as_chunks().0.as_array().expect("twice 16 bytes")
@@ -278,14 +278,6 @@ impl<D: ByteProduct> Packed for Neon<D> {
     }
 
     #[inline(always)]
-    fn flush(self, _n: &mut Integers, _pairs: Integers) {}
-
-    #[inline(always)]
-    fn run_lines(_bits: u8) -> usize {
-        1
-    }
-
-    #[inline(always)]
     fn has_zero(bits: u8) -> bool {
         bits == 8
     }
@@ -294,11 +286,6 @@ impl<D: ByteProduct> Packed for Neon<D> {
     #[inline(always)]
     fn dot_bits(bits: u8) -> u8 {
         if bits == 8 { 8 } else { 4 }
-    }
-
-    #[inline(always)]
-    fn tile_columns(_bits: u8) -> usize {
-        6
     }
 
     // The sums and a vector of weights stay in registers.

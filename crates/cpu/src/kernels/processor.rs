@@ -29,10 +29,10 @@ impl ProcessorModel {
         None
     }
 
-    #[cfg(any(test, target_arch = "x86_64"))]
     /// The processor of a vendor with this signature, which `cpuid` returns in `eax` of leaf 1. The extended
     /// family counts if the base family is 15, the extended model if it is 6 or 15 (Intel SDM 2A, CPUID;
     /// AMD 25481, CPUID Specification).
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub fn of(vendor: [u8; 12], signature: u32) -> ProcessorModel {
         let (base, extended_family) = (signature >> 8 & 0xf, signature >> 20 & 0xff);
         let (model, extended_model) = (signature >> 4 & 0xf, signature >> 16 & 0xf);

@@ -13,39 +13,10 @@ pub(in super::super) struct Vnni;
 
 impl Avx2<Vnni> {
     /// The table of AVX2 with this multiplication of packed codes.
-    pub(in super::super) fn table(self) -> Option<Table> {
-        Avx2::detect().map(|avx2| with_products_of(self, table(avx2, InstructionSet::Avx2(avx2))))
+    pub(in super::super) fn table(self) -> Table {
+        let avx2 = self.pairs();
+        with_products_of(self, table(avx2, InstructionSet::Avx2(avx2)))
     }
-}
-
-/// What all byte products have in common that add to sums of 32 bits.
-macro_rules! sums_of_32_bits {
-    () => {
-        // Sums need no pairs, so nothing is left.
-        #[inline(always)]
-        fn flush(_: Avx2<Self>, _n: &mut __m256i, _pairs: __m256i) {}
-
-        #[inline(always)]
-        fn run_lines(_bits: u8) -> usize {
-            1
-        }
-
-        #[inline(always)]
-        fn has_zero(_bits: u8) -> bool {
-            false
-        }
-
-        #[inline(always)]
-        fn dot_bits(_bits: u8) -> u8 {
-            4
-        }
-
-        // Two vectors of weights and a word leave room for the sums of six columns.
-        #[inline(always)]
-        fn tile_columns(_bits: u8) -> usize {
-            6
-        }
-    };
 }
 
 impl ByteDot for Vnni {
@@ -69,12 +40,12 @@ impl ByteDot for Vnni {
         // SAFETY: the token exists only where the processor has AVX-VNNI.
         unsafe { *n = _mm256_dpbusd_avx_epi32(*n, codes, x) }
     }
-
-    sums_of_32_bits!();
 }
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
+
     use super::*;
     use crate::kernels::avx2::Pairs;
     use crate::kernels::packed::{
@@ -110,8 +81,6 @@ mod tests {
             // SAFETY: the token exists only where the processor has AVX2.
             *n = unsafe { emulated(*n, codes, x) };
         }
-
-        sums_of_32_bits!();
     }
 
     /// The instruction: to each lane the products of its four bytes, those of `codes` without a sign. Bytes
@@ -135,22 +104,11 @@ mod tests {
         _mm256_dpbusd_epi32(n, codes, x)
     }
 
-    /// Random bytes, with the extreme ones often.
-    struct Random(u64);
-
-    impl Random {
-        fn bits(&mut self) -> u32 {
-            // Knuth's MMIX generator.
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as u32
-        }
-
-        fn byte(&mut self) -> u8 {
-            let bits = self.bits();
-            match bits & 0x300 {
-                0 => [0, 127, 128, 129, 255][(bits % 5) as usize],
-                _ => bits as u8,
-            }
+    /// A random byte, often an extreme one.
+    fn byte(random: &mut Random) -> u8 {
+        match random.below(4) {
+            0 => random.of(&[0, 127, 128, 129, 255]),
+            _ => random.bits() as u8,
         }
     }
 
@@ -165,13 +123,16 @@ mod tests {
 
     #[test]
     fn the_emulator_is_the_instruction() {
-        let Some(_) = Avx2::<Pairs>::detect() else { return };
+        if Avx2::<Pairs>::detect().is_none() {
+            eprintln!("skipped: this processor has no AVX2");
+            return;
+        }
         let mut random = Random(1);
         let vnni = is_x86_feature_detected!("avxvnni");
         let longer = is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
         for _ in 0..10_000 {
             let [n, codes, x]: [Lanes; 3] = std::array::from_fn(|_| {
-                std::array::from_fn(|_| u32::from_le_bytes(std::array::from_fn(|_| random.byte())))
+                std::array::from_fn(|_| u32::from_le_bytes(std::array::from_fn(|_| byte(&mut random))))
             });
             let expected: Lanes = std::array::from_fn(|lane| defined(n[lane], codes[lane], x[lane]));
             // SAFETY: vectors and arrays of integers of one size, for which any bits are valid.
@@ -205,7 +166,7 @@ mod tests {
             for c in 0..columns {
                 let mut sums = [0; 2];
                 for line in 0..GROUP / 4 {
-                    let bytes: [u8; 4] = std::array::from_fn(|_| match random.byte() {
+                    let bytes: [u8; 4] = std::array::from_fn(|_| match byte(random) {
                         0x80 => 0x81,
                         byte => byte,
                     });
@@ -213,7 +174,7 @@ mod tests {
                     sums[half] += bytes.iter().map(|&byte| i32::from(byte as i8)).sum::<i32>();
                     group[line * columns + c] = u32::from_le_bytes(bytes);
                 }
-                let scale = 0.5 + (random.bits() % 1000) as f32 / 1000.0;
+                let scale = 0.5 + random.below(1000) as f32 / 1000.0;
                 for (half, sum) in sums.into_iter().take(coding.sums()).enumerate() {
                     let shareless = INTEGER_BIAS - i32::from(coding.zero) * sum;
                     let begin =
@@ -234,14 +195,17 @@ mod tests {
     /// other tables.
     #[test]
     fn sums_are_those_of_all_tables() {
-        let Some((emulated, twins)) = table_and_twins() else { return };
+        let Some((emulated, twins)) = table_and_twins() else {
+            eprintln!("skipped: this processor has no AVX2");
+            return;
+        };
         let mut random = Random(2);
         for &layout in Layout::INTEGERS {
             let coding = layout.coding().expect("a layout of integers");
             let len = layout.band_bytes(GROUPS * GROUP).expect("a small band");
             // The upper byte of a scale is that of a moderate number.
             let bytes: Vec<u8> = (0..len)
-                .map(|at| if at % 2 == 1 { 0x2c + random.byte() % 16 } else { random.byte() })
+                .map(|at| if at % 2 == 1 { 0x2c + byte(&mut random) % 16 } else { byte(&mut random) })
                 .collect();
             let band =
                 Band { layout, columns: GROUPS * GROUP, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };

@@ -102,12 +102,14 @@ fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: b
     shapes[ACTIVATIONS] = TileShape { rows: C, bytes: 4 * lines };
     shapes[WEIGHTS] = TileShape { rows: lines, bytes: TILE_ROW_BYTES };
     shapes[SUMS] = TileShape { rows: C, bytes: TILE_ROW_BYTES };
-    let mut tiles = T::configured(permission, shapes);
+    // SAFETY: it is the only value of this thread, which it does not leave.
+    let mut tiles = unsafe { T::configured(permission, shapes) };
     let mut all = [[isa.splat(0.0); C]; 2];
     for c in 0..C {
         let halves = sums[c].as_chunks().0;
         (all[0][c], all[1][c]) = (isa.load(&halves[0]), isa.load(&halves[1]));
     }
+    let mut products = [[0; TILE_ROW_BYTES]; C];
     for (group, x) in x.as_chunks::<C>().0.as_chunks::<ROWS>().0.iter().take(groups).enumerate() {
         prefetch_next(x, groups);
         let columns = by_column(x);
@@ -115,7 +117,6 @@ fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: b
             tiles.load::<ACTIVATIONS>(&columns.as_flattened()[4 * part * lines..], GROUP);
             for half in 0..2 {
                 let weights = &panels[half][group];
-                let mut products = [[0; TILE_ROW_BYTES]; C];
                 tiles.load::<WEIGHTS>(weights.codes[part * lines..].as_flattened(), TILE_ROW_BYTES);
                 tiles.zero::<SUMS>();
                 tiles.dot::<SUMS, ACTIVATIONS, WEIGHTS>();
@@ -162,8 +163,7 @@ fn by_column<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS]) -> [[u8; G
         words[line] = unsafe { _mm512_maskz_loadu_epi32(((1u32 << C) - 1) as u16, x[line].as_ptr().cast()) };
     }
     // A quarter of vector `j` of each four: four codes of the lines 0..4 or 4..8 of a column `4q + j`.
-    let (low, high) =
-        (quads(words[..4].as_array().expect(EIGHT)), quads(words[4..].as_array().expect(EIGHT)));
+    let (low, high) = (quads(words[..4].as_array().expect(FOUR)), quads(words[4..].as_array().expect(FOUR)));
     let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     let mut columns = [[0; GROUP]; LANES];
@@ -180,7 +180,7 @@ fn by_column<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS]) -> [[u8; G
     columns
 }
 
-const EIGHT: &str = "eight lines";
+const FOUR: &str = "half of eight lines";
 
 /// Transposes four rows of four words in each quarter.
 #[inline]

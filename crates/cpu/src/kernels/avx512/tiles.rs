@@ -30,7 +30,10 @@ pub(in crate::kernels) trait TileInstructions: Sized {
     type Permission: Copy;
 
     /// Sets the shapes of all tiles (`ldtilecfg`). When the value is dropped, the tiles are given back.
-    fn configured(permission: Self::Permission, shapes: [TileShape; TILES]) -> Self;
+    ///
+    /// # Safety
+    /// The thread has no other value of this type, and the value stays on the thread: tiles are those of a thread.
+    unsafe fn configured(permission: Self::Permission, shapes: [TileShape; TILES]) -> Self;
     /// Reads a tile, whose rows begin `stride` bytes apart (`tileloadd`).
     ///
     /// Panics when `bytes` is shorter than the tile.
@@ -49,7 +52,8 @@ pub(in crate::kernels) trait TileInstructions: Sized {
 /// Panics when bytes from which rows are read `stride` bytes apart are shorter than a tile.
 #[inline(always)]
 fn check_length(bytes: &[u8], stride: usize, shape: TileShape) {
-    assert!((shape.rows - 1) * stride + shape.bytes <= bytes.len(), "enough bytes for a tile");
+    let end = shape.rows.saturating_sub(1).saturating_mul(stride).saturating_add(shape.bytes);
+    assert!(end <= bytes.len(), "enough bytes for a tile");
 }
 
 /// Proof that the processor has AMX for integers, and that the system lets this process use it.
@@ -113,7 +117,7 @@ impl TileInstructions for ProcessorTiles {
     type Permission = TilePermission;
 
     #[inline(always)]
-    fn configured(_: TilePermission, shapes: [TileShape; TILES]) -> ProcessorTiles {
+    unsafe fn configured(_: TilePermission, shapes: [TileShape; TILES]) -> ProcessorTiles {
         let mut configuration =
             TileConfiguration { palette: 1, start_row: 0, reserved: [0; 14], bytes: [0; 16], rows: [0; 16] };
         for (tile, shape) in shapes.iter().enumerate() {
@@ -129,7 +133,8 @@ impl TileInstructions for ProcessorTiles {
     #[inline(always)]
     fn load<const T: usize>(&mut self, bytes: &[u8], stride: usize) {
         check_length(bytes, stride, self.shapes[T]);
-        // SAFETY: tiles are permitted, as `self` exists; all rows lie within the slice, as was checked.
+        // SAFETY: tiles are permitted, as `self` exists; the thread's tiles have the shapes of `self`, with which all
+        // rows lie within the slice, as was checked.
         unsafe {
             asm!(
                 "tileloadd tmm{tile}, [{start} + {stride} * 1]",
@@ -166,7 +171,8 @@ impl TileInstructions for ProcessorTiles {
     #[inline(always)]
     fn store<const T: usize>(&mut self, rows: &mut [[u8; TILE_ROW_BYTES]]) {
         assert!(self.shapes[T].rows <= rows.len(), "enough rows for a tile");
-        // SAFETY: tiles are permitted, as `self` exists; all rows lie within the slice, as was checked.
+        // SAFETY: tiles are permitted, as `self` exists; the thread's tiles have the shapes of `self`, with which all
+        // rows lie within the slice, as was checked.
         unsafe {
             asm!(
                 "tilestored [{start} + {stride} * 1], tmm{tile}",
@@ -199,7 +205,7 @@ pub(in crate::kernels) struct EmulatedTiles {
 impl TileInstructions for EmulatedTiles {
     type Permission = ();
 
-    fn configured(_: (), shapes: [TileShape; TILES]) -> EmulatedTiles {
+    unsafe fn configured(_: (), shapes: [TileShape; TILES]) -> EmulatedTiles {
         for TileShape { rows, bytes } in shapes {
             assert!(rows <= TILE_ROWS && bytes <= TILE_ROW_BYTES, "{rows} rows of {bytes} bytes");
             assert_eq!(rows == 0, bytes == 0, "a tile has rows and bytes or neither");
@@ -260,7 +266,8 @@ mod tests {
         let shape = |rows, bytes| TileShape { rows, bytes };
         let unused = TileShape::default();
         let shapes = [shape(2, 4), shape(1, 4), shape(2, 4), unused, unused, unused, unused, unused];
-        let mut tiles = EmulatedTiles::configured((), shapes);
+        // SAFETY: it is the only value of this thread, which it does not leave.
+        let mut tiles = unsafe { EmulatedTiles::configured((), shapes) };
         tiles.load::<0>(&[1, 254, 3, 252, 99, 0, 0, 0, 1], 5);
         tiles.load::<1>(&[1, 2, 3, 255], 4);
         tiles.zero::<2>();
@@ -292,7 +299,8 @@ mod tests {
             shapes: [TileShape; TILES],
             bytes: &[u8],
         ) -> [[u8; 64]; 16] {
-            let mut tiles = T::configured(permission, shapes);
+            // SAFETY: it is the only value of this thread, which it does not leave.
+            let mut tiles = unsafe { T::configured(permission, shapes) };
             tiles.load::<0>(bytes, 40);
             tiles.load::<1>(&bytes[64..], 64);
             tiles.load::<2>(bytes, 64);
@@ -308,7 +316,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "shapes that fit each other")]
     fn shapes_that_do_not_fit_are_a_fault() {
-        let mut tiles = EmulatedTiles::configured((), [TileShape { rows: 2, bytes: 12 }; TILES]);
+        // SAFETY: it is the only value of this thread, which it does not leave.
+        let mut tiles = unsafe { EmulatedTiles::configured((), [TileShape { rows: 2, bytes: 12 }; TILES]) };
         tiles.dot::<0, 1, 2>();
     }
 }

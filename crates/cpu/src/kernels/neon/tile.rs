@@ -13,26 +13,15 @@
 use std::hint::black_box;
 
 use super::{ByteProduct, Floats, Integers, Neon};
-use crate::kernels::packed::{
-    Coding, DEPTH, GROUP, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE,
-};
-use crate::kernels::vector::packed::{first_integer, float, prefetch_next, scale_in};
+use crate::kernels::packed::{Coding, DEPTH, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE};
+use crate::kernels::vector::packed::{HALVED, LINES, PLAIN, first_integer, float, prefetch_next, scale_in};
 use crate::kernels::vector::{Isa, Packed, VectorKernel, Vectors, by_count};
-
-/// Lines of decoded codes in a group.
-const LINES: usize = GROUP / 4;
-
-/// Rows of words of a group of activations: codes, what a sum begins with, scale.
-const PLAIN: usize = LINES + 2;
-
-/// As [`PLAIN`], with two sums.
-const HALVED: usize = LINES + 3;
 
 /// How the integers of a tile are multiplied.
 pub(super) trait TileProduct: ByteProduct {
     /// Whether `multiply` takes words in an order of its own.
     const ARRANGES: bool;
-    /// Brings the words of the lines of a group into the order of `multiply`.
+    /// Brings the words of the lines of a group into the order of `multiply`; called only if that is one of its own.
     fn arrange<const C: usize>(isa: Neon<Self>, x: &[[u32; C]], to: &mut [[u32; C]]);
     /// The sums of products of 8 rows with `C` columns, a multiple of four: those of piece `piece` of lines of
     /// codes of `BITS` bits with as many rows of arranged words, an even number. A column's sums begin with `begin`.

@@ -53,7 +53,7 @@ pub(super) fn fold(words: &[u64]) -> u64 {
 }
 
 /// A loop of `CHAINS` chains of `$step`, which takes an accumulator and the
-/// two operands.
+/// two operands. The file that uses it defines `CHAINS` and imports `black_box`.
 macro_rules! chains {
     ($name:ident, $features:literal, $vector:ty, $start:expr, $operand:expr, $step:expr) => {
         #[target_feature(enable = $features)]

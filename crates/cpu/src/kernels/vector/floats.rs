@@ -1,7 +1,7 @@
 //! Multiplication of packed floats by floats, with fused multiply-adds.
 //!
 //! ```text
-//! for each column of weights:         vectors of 16 rows with AVX-512, of 8 with AVX2, two at once
+//! for each column of weights:         vectors of 16 rows with AVX-512, of 8 with AVX2, 1, 2 or 4 at once
 //!     for each column c:              sums[c] += weights · x[c]
 //! ```
 //! Each sum adds one column of weights after the other, in all tables and for any number of columns.

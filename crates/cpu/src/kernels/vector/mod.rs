@@ -232,16 +232,23 @@ pub(super) trait Packed: Isa {
         codes: Self::Integers,
         x: Self::Integers,
     );
-    /// Adds to `n` what [`Packed::dot`] has left in `pairs`.
-    fn flush(self, n: &mut Self::Integers, pairs: Self::Integers);
+    /// Adds to `n` what [`Packed::dot`] has left in `pairs`; nothing where it adds to `n`.
+    #[inline(always)]
+    fn flush(self, _n: &mut Self::Integers, _pairs: Self::Integers) {}
     /// Lines of codes of `bits` bits before a [`Packed::flush`]; 1 where [`Packed::dot`] adds to `n`.
-    fn run_lines(bits: u8) -> usize;
+    #[inline(always)]
+    fn run_lines(_bits: u8) -> usize {
+        1
+    }
     /// Whether the zero point of codes of `bits` bits is part of [`Packed::dot`].
     fn has_zero(bits: u8) -> bool;
     /// The bits of the codes that are multiplied as codes of `bits` bits are.
     fn dot_bits(bits: u8) -> u8;
     /// Columns of a whole tile that two vectors of codes of `bits` bits are multiplied by at once: 4 or 6.
-    fn tile_columns(bits: u8) -> usize;
+    #[inline(always)]
+    fn tile_columns(_bits: u8) -> usize {
+        6
+    }
     /// Vectors of a band of floats that are multiplied at once by `columns` columns: 1, 2 or 4.
     fn vectors_at_once(columns: usize) -> usize;
 }

@@ -648,7 +648,10 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
         }
         for turn in 0..self.turns {
             let line = first + turn * run;
-            let lines = [self.line(isa, line), self.line(isa, line + run - 1)];
+            // SAFETY: `turns` counts the runs of a part, whose lines are below `LINES`.
+            let first_line = unsafe { self.line(isa, line) };
+            // SAFETY: as above.
+            let lines = [first_line, unsafe { self.line(isa, line + run - 1) }];
             for c in 0..N {
                 let mut pairs = [zero; 2];
                 for (codes, x) in &lines[..run] {
@@ -681,9 +684,11 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
         for first in lines.clone().step_by(I::run_lines(BITS)) {
             // The first line by itself, so that nothing is added to zero.
             let mut pairs = [[zero; N]; 2];
-            self.add_line::<I, N, BITS>(isa, first, &mut pairs);
+            // SAFETY: `first` is a line of the part, and those are below `LINES`.
+            unsafe { self.add_line::<I, N, BITS>(isa, first, &mut pairs) };
             for turn in 0..self.turns {
-                self.add_line::<I, N, BITS>(isa, first + 1 + turn, &mut pairs);
+                // SAFETY: `turns` counts the other lines of a run, which are lines of the part, too.
+                unsafe { self.add_line::<I, N, BITS>(isa, first + 1 + turn, &mut pairs) };
             }
             keep_order();
             for c in 0..N {
@@ -699,15 +704,19 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     }
 
     /// Adds the multiply-accumulates of a line to pairs.
+    ///
+    /// # Safety
+    /// `line` is below [`LINES`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
-    fn add_line<I: Packed, const N: usize, const BITS: u8>(
+    unsafe fn add_line<I: Packed, const N: usize, const BITS: u8>(
         self,
         isa: I,
         line: usize,
         pairs: &mut [[I::Integers; N]; 2],
     ) {
-        let (codes, x) = self.line(isa, line);
+        // SAFETY: as the caller says.
+        let (codes, x) = unsafe { self.line(isa, line) };
         let mut untouched = codes[0];
         for c in 0..N {
             let x = isa.splat_integer(x[self.column + c] as i32);
@@ -727,13 +736,16 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
         begin(isa, BITS, MINIMUMS, self.x[row][self.column + c])
     }
 
-    /// The codes of line `line` of both vectors, and the words of its columns.
+    /// The codes of line `line` of both vectors, and the words of its columns. Checks would tell the compiler how many turns
+    /// there can be, and it would unroll them.
+    ///
+    /// # Safety
+    /// `line` is below [`LINES`].
     #[inline(always)]
-    fn line<I: Packed>(&self, isa: I, line: usize) -> ([I::Integers; 2], &[u32; C]) {
+    unsafe fn line<I: Packed>(&self, isa: I, line: usize) -> ([I::Integers; 2], &[u32; C]) {
         debug_assert!(line < LINES, "a turn for each line at most");
         let [first, second] = self.weights;
-        // Checks would tell the compiler how many turns there can be, and it would unroll them.
-        // SAFETY: `turns` counts the lines of a part, so `line` is below `LINES`, the number of lines.
+        // SAFETY: the caller says that `line` is below `LINES`, the number of lines.
         let first = unsafe { first.codes.get_unchecked(line) };
         // SAFETY: as above.
         let second = unsafe { second.codes.get_unchecked(line) };
