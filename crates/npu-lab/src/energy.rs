@@ -1,57 +1,95 @@
-//! A rough estimate of energy, computed in two ways from the same four
-//! published points: the power of the NPU's rail in decode and in prefill, for
-//! two models, on another board and with another mapping. It is not a
-//! measurement.
+//! The energy that the NPU's rail supplies for a step: a constant power while the array works, and an energy for each
+//! layer.
+//!
+//! Both figures are fitted to the watts of three Llama models that FastFlowLM publishes
+//! (`tables/power_fastflowlm_llama3.csv`). There, a larger model draws less power, although more bytes and more
+//! multiply-accumulates pass in a second; power follows the layers that run in a second. So bytes and multiply-accumulates
+//! have no energy of their own here. DRAM and the host have other rails and are not estimated.
 
+use girih_graph::{Graph, Node, Op};
 use girih_npu::Target;
 use serde::Serialize;
 
-/// The estimated energy of a step's array time.
+/// The estimated energy of a step on the NPU's rail.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EnergyEstimate {
-    /// Idle power times array time.
-    pub idle_joules: f64,
-    /// The energy of bytes to and from DRAM.
-    pub dram_joules: f64,
-    /// The energy of multiply-accumulates.
-    pub mac_joules: f64,
-    /// The published power of the rail in the same phase, in watts.
-    pub rail_watts: f64,
-    /// Rail power times array time.
-    pub rail_joules: f64,
+    /// The constant power times array time.
+    pub static_joules: f64,
+    /// The energy of the layers.
+    pub layer_joules: f64,
 }
 
 impl EnergyEstimate {
-    /// The estimate from array seconds, DRAM bytes and multiply-accumulates.
-    pub fn of(target: &Target, prefill: bool, seconds: f64, bytes: u64, macs: u64) -> EnergyEstimate {
+    /// The estimate of a step of `graph` that takes `seconds` of the array.
+    pub fn of(target: &Target, graph: &Graph, seconds: f64) -> EnergyEstimate {
+        EnergyEstimate::of_layers(target, layers(graph), seconds)
+    }
+
+    fn of_layers(target: &Target, layers: usize, seconds: f64) -> EnergyEstimate {
         let power = &target.power;
-        let rail_watts = if prefill { power.prefill_watts } else { power.decode_watts };
         EnergyEstimate {
-            idle_joules: power.idle_watts * seconds,
-            dram_joules: power.joules_per_dram_byte * bytes as f64,
-            mac_joules: power.joules_per_mac * macs as f64,
-            rail_watts,
-            rail_joules: rail_watts * seconds,
+            static_joules: power.static_watts * seconds,
+            layer_joules: power.joules_per_layer * layers as f64,
         }
     }
 
-    /// The sum of idle, DRAM and multiply-accumulate energy.
-    pub fn parts_joules(&self) -> f64 {
-        self.idle_joules + self.dram_joules + self.mac_joules
+    /// All energy.
+    pub fn joules(&self) -> f64 {
+        self.static_joules + self.layer_joules
     }
+}
+
+/// The layers of a graph: each has one op that mixes positions.
+fn layers(graph: &Graph) -> usize {
+    let mixes = |node: &&Node| {
+        matches!(
+            node.op,
+            Op::Attend { .. }
+                | Op::AttendLatent { .. }
+                | Op::DeltaRule { .. }
+                | Op::ShortConv
+                | Op::SsmScan { .. }
+        )
+    };
+    graph.nodes.iter().filter(mixes).count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A row of the table: whether it is a prefill, layers that run in a second, and watts.
+    fn rows() -> Vec<(bool, f64, f64)> {
+        let text = include_str!("../tables/power_fastflowlm_llama3.csv");
+        let row = |line: &str| {
+            let cells: Vec<&str> = line.split(',').collect();
+            let number = |at: usize| cells[at].parse().unwrap_or(0.0);
+            (cells[0] == "prefill", number(2) * number(3), number(5))
+        };
+        text.lines().skip(2).map(row).collect()
+    }
+
     #[test]
-    fn both_estimates_follow_from_the_figures() {
+    fn the_figures_follow_from_the_published_rows() {
+        let rows = rows();
+        let (prefill, decode): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.0);
+        let mean = prefill.iter().map(|row| row.2).sum::<f64>() / prefill.len() as f64;
+        let products = decode.iter().map(|(_, layers, watts)| layers * (watts - mean)).sum::<f64>();
+        let squares = decode.iter().map(|(_, layers, _)| layers * layers).sum::<f64>();
+        let power = Target::named("xdna2-strix").unwrap().power;
+        assert!((power.static_watts - mean).abs() < 5e-4, "{mean}");
+        assert!((power.joules_per_layer - products / squares).abs() < 5e-7, "{}", products / squares);
+        for (_, layers, watts) in decode {
+            let found = power.static_watts + power.joules_per_layer * layers;
+            assert!((found / watts - 1.0).abs() < 0.05, "{found} {watts}");
+        }
+    }
+
+    #[test]
+    fn energy_is_that_of_time_and_of_layers() {
         let target = Target::named("xdna2-strix").unwrap();
-        let energy = EnergyEstimate::of(&target, false, 0.1, 1_000_000_000, 2_000_000_000);
-        let power = &target.power;
-        assert_eq!(energy.rail_joules, power.decode_watts * 0.1);
-        let sum = power.idle_watts * 0.1 + power.joules_per_dram_byte * 1e9 + power.joules_per_mac * 2e9;
-        assert!((energy.parts_joules() - sum).abs() <= sum * 4.0 * f64::EPSILON);
+        let energy = EnergyEstimate::of_layers(&target, 16, 0.1);
+        assert_eq!(energy.static_joules, target.power.static_watts * 0.1);
+        assert_eq!(energy.joules(), energy.static_joules + 16.0 * target.power.joules_per_layer);
     }
 }

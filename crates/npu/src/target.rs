@@ -310,21 +310,14 @@ pub struct ClockSpec {
     pub levels_mhz: Vec<u32>,
 }
 
-/// The energy estimate: idle power, and joules per byte and
-/// multiply-accumulate.
+/// The energy estimate of the NPU's rail.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerSpec {
-    /// Power without activity.
-    pub idle_watts: f64,
-    /// Per byte to or from DRAM.
-    pub joules_per_dram_byte: f64,
-    /// Per multiply-accumulate.
-    pub joules_per_mac: f64,
-    /// Published power while decoding.
-    pub decode_watts: f64,
-    /// Published power in prefill.
-    pub prefill_watts: f64,
+    /// Watts while the array works.
+    pub static_watts: f64,
+    /// Joules of a layer in a step.
+    pub joules_per_layer: f64,
 }
 
 /// The host machine, for the work that is not done on the array.

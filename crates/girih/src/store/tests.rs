@@ -452,9 +452,12 @@ impl UnsavedItem for OneByte {
 fn a_worker_ends_a_file_after_the_store_is_dropped() {
     let home = Home::new();
     let go = home.0.join("go");
-    // It holds its standard input, the file, until it may go on.
-    let script =
-        format!("while [ ! -e '{}' ]; do /bin/sleep 0.01; done; /bin/mv \"$0/$1\" \"$0/$2\"", go.display());
+    // It holds its standard input, the file, until it may go on, or until a test that failed has removed its folder.
+    let script = format!(
+        "while [ -d '{}' ] && [ ! -e '{}' ]; do /bin/sleep 0.01; done; /bin/mv \"$0/$1\" \"$0/$2\"",
+        home.0.display(),
+        go.display()
+    );
     let sync = SyncProcess::Worker { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };
     let mut store = FileStore::new(home.folder(), ALL, sync, Path::new("model"), Arc::default());
     store.min_bytes = 0;

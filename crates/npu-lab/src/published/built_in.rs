@@ -8,7 +8,7 @@ macro_rules! table {
 }
 
 /// All tables, sorted by name.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 16] = [
     table!("gemm_gemma3_paper_megatile.csv"),
     table!("gemm_xdna_xdna2_striking_the_balance.csv"),
     table!("mlir_air_kernel_EltwiseAdd_bf16.csv"),
@@ -22,6 +22,7 @@ const TABLES: [(&str, &str); 15] = [
     table!("mlir_air_kernel_RoPE_bf16.csv"),
     table!("mlir_air_kernel_SiLU_Mul_bf16.csv"),
     table!("mlir_air_llama1b_kernel_breakdown.csv"),
+    table!("power_fastflowlm_llama3.csv"),
     table!("power_seed001_table5.csv"),
     table!("seed001_gemma3_kraken.csv"),
 ];

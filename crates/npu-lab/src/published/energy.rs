@@ -1,5 +1,5 @@
 //! Published energy beside simulated energy: the power of the NPU's rail times the published time
-//! of a step. An estimate without a claim: the same table gives the targets their power.
+//! of a step. No figure of a target is fitted to it.
 
 use std::fmt;
 
@@ -23,19 +23,22 @@ pub struct EnergyRow {
     pub watts: f64,
     /// Published watts times published seconds.
     pub published_joules: f64,
-    /// The target's power of the rail times simulated seconds of the array.
-    pub rail_joules: f64,
-    /// The sum of idle, DRAM and multiply-accumulate energy of the simulated step.
-    pub parts_joules: f64,
+    /// Joules of the simulated step.
+    pub joules: f64,
+    /// Tokens of the step.
+    pub tokens: u32,
 }
 
 impl fmt::Display for EnergyRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EnergyRow { label, watts, published_joules, rail_joules, parts_joules } = self;
+        let EnergyRow { label, watts, published_joules, joules, tokens } = self;
+        let rate = |joules: f64| f64::from(*tokens) / joules;
         write!(
             f,
-            "energy, {label}: {published_joules:.3} J published at {watts} W; simulated {rail_joules:.3} J by the \
-             rail's power and {parts_joules:.3} J by its parts"
+            "energy, {label}: {published_joules:.3} J published at {watts} W, {:.1} tokens/J; simulated {joules:.3} J, \
+             {:.1} tokens/J",
+            rate(*published_joules),
+            rate(*joules)
         )
     }
 }

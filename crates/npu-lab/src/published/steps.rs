@@ -36,8 +36,8 @@ pub(super) struct StepCost {
     /// Seconds of the host, and of transfers between both; of a token their mean, as published times
     /// are those of many tokens.
     pub host: f64,
-    /// Energy by the power of the rail, and by its parts.
-    pub joules: [f64; 2],
+    /// Energy of the NPU's rail.
+    pub joules: f64,
 }
 
 /// Simulates steps, each once.
@@ -82,7 +82,7 @@ impl StepTimer {
                     let cost = self.cost(&steps.model, key(rows, rows * step), target)?;
                     sum.array += cost.array;
                     sum.host += cost.host;
-                    sum.joules = [0, 1].map(|at| sum.joules[at] + cost.joules[at]);
+                    sum.joules += cost.joules;
                 }
                 sum
             }
@@ -107,16 +107,10 @@ impl StepTimer {
         let host = host_spread(&graph, &compiled, target, position).mean;
         let ledger = &timed.ledger;
         let array = ledger.array_seconds(target);
-        let sum = |of: &dyn Fn(&girih_npu::sim::SimReport) -> u64| -> u64 {
-            timed.programs.iter().map(|program| program.runs * of(&program.report)).sum()
-        };
-        let bytes = sum(&|report| report.totals.dram_read + report.totals.dram_written);
-        let energy =
-            EnergyEstimate::of(target, key.rows > 1, array, bytes, sum(&|report| report.totals.macs));
         let cost = StepCost {
             array,
             host: host.total() + ledger.copy_seconds(target),
-            joules: [energy.rail_joules, energy.parts_joules()],
+            joules: EnergyEstimate::of(target, &graph, array).joules(),
         };
         self.known.insert((target.name.clone(), *name, key), cost);
         Ok(cost)

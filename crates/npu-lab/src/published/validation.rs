@@ -168,8 +168,11 @@ fn energy(power: &PublishedPower, row: &Prediction, cost: &StepCost) -> Option<E
         label: row.measured.label.clone(),
         watts: power.watts,
         published_joules: power.watts * row.measured.micros * 1e-6,
-        rail_joules: cost.joules[0],
-        parts_joules: cost.joules[1],
+        joules: cost.joules,
+        tokens: match kind {
+            StepKind::Prefill { tokens } => *tokens,
+            StepKind::Token { .. } => 1,
+        },
     })
 }
 

@@ -234,7 +234,6 @@ impl StepReport {
         let total = costs.total();
         let weights = compiled.groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
         let programs = compiled.groups.programs.iter().zip(&runs);
-        let bytes = dram_read + dram_written;
         Ok(StepReport {
             key: graph.key.to_string(),
             rows: graph.key.rows,
@@ -261,7 +260,7 @@ impl StepReport {
             entries: entries(&runs, target),
             layer: spans::layer_parts(compiled).map(|parts| (parts.start, parts.end)),
             spans,
-            energy: EnergyEstimate::of(target, graph.key.rows > 1, array_seconds, bytes, macs),
+            energy: EnergyEstimate::of(target, graph, array_seconds),
         })
     }
 

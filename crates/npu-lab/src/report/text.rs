@@ -44,12 +44,11 @@ fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
     let moved = [("read from DRAM", step.dram_read), ("written to DRAM", step.dram_written)];
     moved.iter().try_for_each(|(what, bytes)| writeln!(f, "{what:<16}{:>8.3} GB", *bytes as f64 * 1e-9))?;
     let energy = &step.energy;
-    let (rail, parts) = (energy.rail_joules, energy.parts_joules());
+    let joules = energy.joules();
+    let (watts, rate) = (joules / step.array_seconds, f64::from(step.rows) / joules);
     writeln!(
         f,
-        "energy             {:.3} to {:.3} J (rough estimate from four published points of another board)",
-        rail.min(parts),
-        rail.max(parts)
+        "energy           {joules:>8.3} J, {watts:.2} W on the NPU's rail; {rate:.1} tokens/J (estimate)"
     )
 }
 

@@ -309,8 +309,8 @@ fn described(validation: &Validation) -> serde_json::Value {
             "label": row.label,
             "watts": row.watts,
             "published_joules": row.published_joules,
-            "rail_joules": row.rail_joules,
-            "parts_joules": row.parts_joules,
+            "simulated_joules": row.joules,
+            "tokens": row.tokens,
         })
     };
     let ErrorSpread { median, high, count: rows } = validation.spread(|_| true);

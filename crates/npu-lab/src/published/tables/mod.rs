@@ -23,6 +23,7 @@ const OTHER_FILES: &[(&str, &str)] = &[
     ("npuw_llm_options_defaults.csv", "it lists options"),
     ("npuw_on_cpu_oracle_check.csv", "it compares tokens"),
     ("overheads_dispatch_reconfig.csv", "it lists overheads, which are figures of the targets"),
+    ("power_fastflowlm_llama3.csv", "it lists power, to which figures of the targets are fitted"),
     ("simulators.csv", "it lists simulators"),
     ("xdna_dpm_clocks.csv", "it lists clocks"),
 ];

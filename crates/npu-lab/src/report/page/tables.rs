@@ -276,44 +276,29 @@ fn cycles(report: &ModelReport, entry: &str) -> String {
 
 pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
-        "<section><h2>Energy (rough estimate)</h2>\
-         <p>It rests on four published points: with Gemma 3 1B and 4B in 4-bit weights on a Krackan board, the \
-         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (Du et al., \
-         Mapping Gemma3 onto an Edge Dataflow Architecture, table 5). The second column multiplies these watts by the simulated array time. The third adds an idle \
-         power and joules per byte and per multiply-accumulate, two of which are guesses.</p>\n",
+        "<section><h2>Energy (estimate)</h2>\
+         <p>The NPU&#39;s rail, without DRAM and host: a constant power while the array works, and an energy for each layer. \
+         Both are fitted to the power of three Llama models that FastFlowLM publishes.</p>\n",
     );
-    head(
-        html,
-        &["", "rail power", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"],
-    )?;
+    head(html, &["", "power", "constant", "layers", "energy", "per token"])?;
     for step in &report.steps {
         let energy = &step.energy;
-        let (low, high) = (energy.rail_joules, energy.parts_joules());
-        let each = |joules: f64| joules_text(joules / f64::from(step.rows));
+        let joules = energy.joules();
         row(
             html,
             "",
             &[
                 step.title(),
-                format!("{} W", energy.rail_watts),
-                joules_text(low),
-                joules_text(high),
-                joules_text(energy.idle_joules),
-                joules_text(energy.dram_joules),
-                joules_text(energy.mac_joules),
-                format!("{} – {}", each(low.min(high)), each(low.max(high))),
+                format!("{:.2} W", joules / step.array_seconds),
+                joules_text(energy.static_joules),
+                joules_text(energy.layer_joules),
+                joules_text(joules),
+                joules_text(joules / f64::from(step.rows)),
             ],
         )?;
     }
     end(html);
-    let figures = [
-        "power.prefill_watts",
-        "power.decode_watts",
-        "power.idle_watts",
-        "power.joules_per_dram_byte",
-        "power.joules_per_mac",
-    ];
-    based_on(html, report, &figures)?;
+    based_on(html, report, &["power.static_watts", "power.joules_per_layer"])?;
     html.push_str("</section>\n");
     Ok(())
 }
