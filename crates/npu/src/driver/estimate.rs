@@ -1,6 +1,7 @@
 //! Estimates the time of a step without values: the simulator times each
 //! program, and the work and transfers of the host are counted from shapes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use girih_graph::backend::{Range32, Sequence};
@@ -13,9 +14,11 @@ use super::ledger::Ledger;
 use super::list::ListAddresses;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, window_of};
+use super::traffic::{
+    PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements, window_of,
+};
 use super::weights::LoadCost;
-use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
+use crate::form::groups::{Groups, StepAction, TensorKind};
 use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::host::HostCost;
 use crate::memory::SimMemory;
@@ -336,7 +339,7 @@ impl StepCounter<'_> {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
         if let TensorLocation::Resident(_) = step.location {
-            return self.changed_keys(tensor, ledger);
+            return self.changed_keys(step.tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
@@ -348,10 +351,10 @@ impl StepCounter<'_> {
     }
 
     /// Counts the changed blocks of resident keys and values.
-    fn changed_keys(&self, tensor: &ArrayTensor, ledger: &mut Ledger) {
+    fn changed_keys(&self, tensor: u32, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
-        for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
+        for bytes in changed_bytes(self.graph, self.groups, tensor, sequence.position..end) {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
@@ -366,20 +369,27 @@ impl StepCounter<'_> {
 }
 
 /// The bytes of each range of resident keys and values that changes in a step
-/// from `position` to `end`.
-fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -> Vec<u64> {
+/// of these positions.
+fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) -> Vec<u64> {
+    let tensor = &groups.tensors[chunks as usize];
+    let written = if appended_to(groups, chunks).is_some() { step.start } else { step.end };
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = changed_after_equal_step(position, end, window_of(graph, &tensor.name), blocks as usize);
+    let ranges = changed_after_equal_step(
+        [step.start, written, step.end],
+        window_of(graph, &tensor.name),
+        blocks as usize,
+    );
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
 /// The bytes of keys and values that the host writes in the array's layout in a
 /// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
-    let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
-    let end = position.saturating_add(graph.key.rows);
-    chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()
+    let is_chunks = |number: &u32| groups.tensors[*number as usize].kind == TensorKind::Chunks;
+    let chunks = (0..groups.tensors.len() as u32).filter(is_chunks);
+    let step = position..position.saturating_add(graph.key.rows);
+    chunks.flat_map(|chunks| changed_bytes(graph, groups, chunks, step.clone())).sum()
 }
 
 /// Counts the runs of programs, for one output row, and the list words written

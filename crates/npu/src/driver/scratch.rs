@@ -46,7 +46,7 @@ impl ScratchLayout {
         }
         let mut order: Vec<usize> = (0..lives.len()).filter(|&number| lives[number].is_some()).collect();
         order.retain(|&number| match groups.tensors[number].kind {
-            TensorKind::Static => false,
+            TensorKind::Static | TensorKind::Appended => false,
             TensorKind::Chunks => keys == KeyUse::Gathered,
             TensorKind::Scratch | TensorKind::CosSin | TensorKind::Start => true,
         });

@@ -8,8 +8,11 @@ use std::str::FromStr;
 use girih_tensor::{DType, Error, Result};
 
 use super::kernel::kernel;
-pub use super::kernel::{AttendSizes, GateAct, Kernel};
-pub use super::keys::{START_BYTES, attended_blocks, chunk_bytes, first_block, latest_start};
+pub use super::kernel::{AttendSizes, ChunkHalf, GateAct, Kernel};
+pub use super::keys::{
+    START_BYTES, appended_bytes, appended_offset, attended_blocks, chunk_bytes, first_block, latest_start,
+    values_offset,
+};
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{arguments, print_arguments};
 use super::schedule::{Argument, ArgumentRole};
@@ -59,8 +62,12 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them. Its `extent` is the number of KV heads, with padding, and the head size.
+    /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
+    /// The place of the step's only position among the chunks of the same name, which a program
+    /// writes. The runtime binds it at an offset that follows from the position. Its `extent` is that
+    /// of the chunks.
+    Appended,
     /// Two numbers of 32 bits, which the host computes in each step: the position
     /// of the step's first row, and that of the first key in the chunks. Its
     /// `extent` is one row and the window of the attention; 0 for none.
@@ -111,6 +118,13 @@ pub enum StepAction {
         /// inputs and outputs.
         each_output_row: bool,
     },
+}
+
+impl ArrayProgram {
+    /// Whether all launches stay configured.
+    pub fn is_resident(&self) -> bool {
+        self.launches.iter().all(|launch| launch.resident)
+    }
 }
 
 impl ArrayTensor {
@@ -281,6 +295,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
+        TensorKind::Appended => "appended",
         TensorKind::Start => "start",
     }
 }
@@ -337,6 +352,7 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
         "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
+        "appended" => TensorKind::Appended,
         "start" => TensorKind::Start,
         word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),
     };

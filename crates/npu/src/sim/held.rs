@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::time::Cycle;
 use crate::form::schedule as form;
+use crate::form::schedule::check::streams::circuit_registers;
 use crate::form::schedule::{Affine, Tile, TileKind};
 use crate::target::Target;
 
@@ -26,9 +27,9 @@ pub(super) struct Register {
 pub(super) enum RegisterCost {
     /// A share of configuring its tile.
     OfTile,
-    /// As [`RegisterCost::OfTile`]: the end of a circuit, which other circuits and what runs on the
-    /// tile do not use.
-    OfCircuit,
+    /// The end of a circuit, which other circuits and what runs on the tile do not use. All ends of a circuit
+    /// have one value; the command processor writes this number of registers of switches for it.
+    OfCircuit(u32),
     /// As [`RegisterCost::OfTile`], and bytes of a program.
     Program(f64),
     /// One write of the command processor.
@@ -80,7 +81,8 @@ impl HeldConfiguration {
         let control = &target.control;
         let fixed = if written.tiles.is_empty() { 0.0 } else { control.configure_us };
         let micros = fixed + control.configure_tile_us * written.tiles.len() as f64;
-        let nanos = control.configure_byte_ns * written.bytes + control.write_ns * f64::from(written.words);
+        let words = written.words + written.circuits.values().sum::<u32>();
+        let nanos = control.configure_byte_ns * written.bytes + control.write_ns * f64::from(words);
         target.cycles(micros * 1e-6 + nanos * 1e-9)
     }
 
@@ -91,7 +93,8 @@ impl HeldConfiguration {
             RegisterCost::EachLaunch => written.words += 1,
             _ if is_held => {}
             RegisterCost::Word => written.words += 1,
-            RegisterCost::OfTile | RegisterCost::OfCircuit => _ = written.tiles.insert(register.tile),
+            RegisterCost::OfTile => _ = written.tiles.insert(register.tile),
+            RegisterCost::OfCircuit(words) => _ = written.circuits.insert(register.value, words),
             RegisterCost::Program(program) => {
                 written.tiles.insert(register.tile);
                 written.bytes += program;
@@ -112,6 +115,8 @@ struct Written {
     tiles: BTreeSet<Tile>,
     /// The bytes of programs.
     bytes: f64,
+    /// The registers of each circuit, by its value.
+    circuits: HashMap<u64, u32>,
     /// The other writes of the command processor.
     words: u32,
 }
@@ -128,7 +133,7 @@ struct InUse {
 impl InUse {
     fn add(&mut self, launch: &[Register]) {
         for register in launch {
-            if register.cost == RegisterCost::OfCircuit {
+            if matches!(register.cost, RegisterCost::OfCircuit(_)) {
                 self.ends.insert(register.name);
             } else {
                 self.tiles.insert(register.tile);
@@ -139,12 +144,13 @@ impl InUse {
     /// Returns the registers of a later launch that can be written before the sequence: whole
     /// circuits, and tiles on which nothing runs.
     fn unused<'r>(&self, launch: &'r [Register]) -> impl Iterator<Item = &'r Register> {
-        let circuits = launch.iter().filter(|register| register.cost == RegisterCost::OfCircuit);
+        let is_circuit = |register: &&Register| matches!(register.cost, RegisterCost::OfCircuit(_));
+        let circuits = launch.iter().filter(is_circuit);
         let taken = circuits.filter(|register| self.ends.contains(&register.name));
         // The ends of a circuit have one value.
         let taken: HashSet<u64> = taken.map(|register| register.value).collect();
         launch.iter().filter(move |register| match register.cost {
-            RegisterCost::OfCircuit => !taken.contains(&register.value),
+            RegisterCost::OfCircuit(_) => !taken.contains(&register.value),
             RegisterCost::OfTile | RegisterCost::Program(_) => !self.tiles.contains(&register.tile),
             RegisterCost::Word | RegisterCost::EachLaunch => false,
         })
@@ -180,8 +186,9 @@ pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Vec<Reg
     }
     for route in &launch.routes {
         let ends = std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel));
+        let cost = RegisterCost::OfCircuit(circuit_registers(route));
         for end in ends {
-            add(format!("route {end}"), end.tile, format!("{route:?}"), RegisterCost::OfCircuit);
+            add(format!("route {end}"), end.tile, format!("{route:?}"), cost);
         }
     }
     for cascade in &launch.cascades {
@@ -309,15 +316,16 @@ mod tests {
     #[test]
     fn a_circuit_is_written_early_if_none_of_its_ends_is_used() {
         let control = Target::named("xdna2-strix").unwrap().control;
-        let (fixed, tile) = (control.configure_us, control.configure_tile_us);
         let [left, right] = [0, 1].map(|column| Tile::new(column, 0));
-        let end = |name, tile, value| register(name, tile, value, RegisterCost::OfCircuit);
-        let first = [end(0, left, 7)];
+        let words = control.write_ns * 1e-3 * 6.0;
+        let end = |name, tile, value| register(name, tile, value, RegisterCost::OfCircuit(6));
+        let configured = control.configure_us + control.configure_tile_us;
+        let first = [register(9, left, 5, RegisterCost::OfTile), end(0, left, 7)];
         // Its ends are other channels, of a tile that the first launch uses too.
         let apart = [end(1, left, 8), end(2, right, 8)];
-        assert_micros(&[&first, &apart], &[fixed + 2.0 * tile, 0.0]);
+        assert_micros(&[&first, &apart], &[configured + 2.0 * words, 0.0]);
         let joined = [end(0, left, 8), end(2, right, 8)];
-        assert_micros(&[&first, &joined], &[fixed + tile, fixed + 2.0 * tile]);
+        assert_micros(&[&first, &joined, &joined], &[configured + words, words, 0.0]);
     }
 
     #[test]

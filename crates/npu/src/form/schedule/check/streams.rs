@@ -123,6 +123,15 @@ pub(crate) fn overloaded<'a>(
     over.map(sentence).collect()
 }
 
+/// The number of registers of switches that make a circuit: one for each port where it enters a switch, and one
+/// for each port where it leaves it (aie-rt, `XAie_StrmConnCctEnable`).
+pub(crate) fn circuit_registers(route: &Route) -> u32 {
+    let leaves = switches(route);
+    let ends = route.to.iter().map(|hop| hop.channel.tile);
+    let entered: BTreeSet<Tile> = leaves.iter().map(|(tile, _)| *tile).chain(ends).collect();
+    (leaves.len() + route.to.len() + entered.len()) as u32
+}
+
 /// Returns the switches of a route with the direction in which it leaves them:
 /// first along the column of its source, then along the row. Destinations of a
 /// broadcast share switches.
