@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use girih_tensor::{Error, Result};
 
-use super::held::{self, Register};
+use super::held::{self, ResidentRegisters};
 use crate::form::schedule as form;
 use crate::form::schedule::registers::stride_fault;
 use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
@@ -34,7 +34,7 @@ pub(super) struct LaunchPlan {
     /// Equal for launches that take the same time.
     pub identity: u64,
     /// The registers of a resident launch; none of others.
-    pub registers: Option<Vec<Register>>,
+    pub registers: Option<ResidentRegisters>,
     /// Tiles that the launch configures.
     pub tiles: usize,
     /// Bytes of the programs of all cores.
