@@ -1,6 +1,7 @@
 //! Estimates the time of a step without values: the simulator times each
 //! program, and the work and transfers of the host are counted from shapes.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -308,12 +309,23 @@ fn costs_of(
     runtime: Runtime,
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
-    let count = StepCounter { graph, groups, values: &values, sequences, runtime };
+    let count = StepCounter {
+        graph,
+        groups,
+        values: &values,
+        sequences,
+        runtime,
+        slots: &traffic.slots,
+        rows_are_synced: Cell::new(false),
+    };
     let part = |(step, transfers): (&StepAction, &PartTransfers)| {
         let mut ledger = Ledger::default();
         transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
-        if let StepAction::Host { node } = step {
-            ledger.add(HostCost::of(graph, &graph.nodes[*node as usize], sequences));
+        match step {
+            StepAction::Host { node } => {
+                ledger.add(HostCost::of(graph, &graph.nodes[*node as usize], sequences));
+            }
+            StepAction::Array { .. } => count.rows_are_synced.set(false),
         }
         transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
         ledger
@@ -332,6 +344,10 @@ struct StepCounter<'a> {
     values: &'a [Option<ValueId>],
     sequences: &'a [Sequence<'a>],
     runtime: Runtime,
+    /// Bytes of each scratch object.
+    slots: &'a [u64],
+    /// Whether the host sees all rows that programs have appended.
+    rows_are_synced: Cell<bool>,
 }
 
 impl StepCounter<'_> {
@@ -362,6 +378,12 @@ impl StepCounter<'_> {
 
     fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
+        if let TensorLocation::Row(slot, _) = step.location {
+            if !self.rows_are_synced.replace(true) {
+                ledger.sync_down(self.slots[slot as usize]);
+            }
+            return;
+        }
         let tensor = &self.groups.tensors[step.tensor as usize];
         let rows = elements(self.graph, value, self.sequences) / tensor.extent[1].max(1) as usize;
         ledger.sync_down(rows as u64 * tensor.row_bytes());

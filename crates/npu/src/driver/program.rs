@@ -109,7 +109,7 @@ impl NpuProgram {
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match location {
-            TensorLocation::Slot(slot) => Ok(self.slots[slot as usize]),
+            TensorLocation::Slot(slot) | TensorLocation::Row(slot, _) => Ok(self.slots[slot as usize]),
             TensorLocation::Weight(tensor) => weight(tensor),
             TensorLocation::Resident(tensor) => Ok(device.resident_keys(self.resident_keys(tensor)?).object),
         }
@@ -131,7 +131,7 @@ impl NpuProgram {
         offset: &dyn Fn(&ArrayTensor) -> Result<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &location): (&u32, &TensorLocation)| {
-            let offset = offset(&self.groups.tensors[number as usize])?;
+            let offset = location.offset() + offset(&self.groups.tensors[number as usize])?;
             Ok(Binding { object: self.object(device, location)?, offset })
         };
         tensors.iter().zip(locations).map(binding).collect()

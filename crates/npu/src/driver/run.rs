@@ -42,6 +42,7 @@ impl NpuProgram {
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
             locations: vec![None; self.groups.tensors.len()],
+            rows_are_synced: false,
         };
         run.timed(step.watch, ("inputs", "transfer", "host"), StepRun::begin)?;
         for ((part, transfers), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
@@ -93,6 +94,8 @@ struct StepRun<'a> {
     tensors: Vec<Option<Vec<f32>>>,
     /// The location of each tensor on the array.
     locations: Vec<Option<TensorLocation>>,
+    /// Whether the host sees all rows that programs have appended.
+    rows_are_synced: bool,
 }
 
 impl StepRun<'_> {
@@ -295,8 +298,16 @@ impl StepRun<'_> {
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.sequences) / columns as usize;
         let (row_bytes, first) = (u64::from(padded[1]) * 2, self.first_row_of(tensor as usize) as u64);
-        let range = first * row_bytes..(first + rows as u64) * row_bytes;
-        self.device.sync(object, range.clone(), Sync::FromDevice);
+        let begin = location.offset() + first * row_bytes;
+        let range = begin..begin + rows as u64 * row_bytes;
+        if let TensorLocation::Row(slot, _) = location {
+            if !std::mem::replace(&mut self.rows_are_synced, true) {
+                let all = self.program.traffic.slots[slot as usize];
+                self.device.sync(object, 0..all, Sync::FromDevice);
+            }
+        } else {
+            self.device.sync(object, range.clone(), Sync::FromDevice);
+        }
         let bytes = self.device.map(object, range)?;
         self.tensors[tensor as usize] = Some(unpacked(bytes, row_bytes as usize, columns as usize));
         Ok(())
@@ -326,7 +337,8 @@ impl StepRun<'_> {
         let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.sequences);
         let row_bytes = padded[1] as usize * 2;
-        let bytes = &bytes[self.first_row_of(tensor as usize) * row_bytes..];
+        let begin = location.offset() as usize + self.first_row_of(tensor as usize) * row_bytes;
+        let bytes = &bytes[begin..];
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
 
@@ -363,6 +375,7 @@ impl StepRun<'_> {
         transfers: &PartTransfers,
     ) -> Result<()> {
         let (list, locations) = (self.program.lists[program], &transfers.locations);
+        self.rows_are_synced = false;
         let runs = if each_output_row { self.output_rows() as u64 } else { 1 };
         for row in 0..runs {
             let offset = |tensor: &ArrayTensor| match tensor.kind {

@@ -15,10 +15,22 @@ use crate::form::schedule::ArgumentRole;
 pub(super) enum TensorLocation {
     /// In a scratch object of the step.
     Slot(u32),
+    /// In the scratch object of the rows that programs append, at a byte offset.
+    Row(u32, u64),
     /// In the object of a weight.
     Weight(u32),
     /// Among the resident keys and values.
     Resident(u32),
+}
+
+impl TensorLocation {
+    /// The byte offset in its object.
+    pub fn offset(self) -> u64 {
+        match self {
+            TensorLocation::Row(_, offset) => offset,
+            TensorLocation::Slot(_) | TensorLocation::Weight(_) | TensorLocation::Resident(_) => 0,
+        }
+    }
 }
 
 /// A transfer of a tensor to or from a location.
@@ -246,7 +258,10 @@ impl<'a> TrafficPlanner<'a> {
     /// The location of a tensor that is the same for all programs.
     fn shared(&self, tensor: u32) -> TensorLocation {
         match self.scratch.object_of[tensor as usize] {
-            Some(slot) => TensorLocation::Slot(slot as u32),
+            Some(slot) => match self.scratch.offset_of[tensor as usize] {
+                Some(offset) => TensorLocation::Row(slot as u32, offset),
+                None => TensorLocation::Slot(slot as u32),
+            },
             None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => {
                 TensorLocation::Resident(tensor)
             }
@@ -358,7 +373,7 @@ impl<'a> TrafficPlanner<'a> {
     fn held(&self, location: TensorLocation) -> Option<Option<u32>> {
         match location {
             TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
-            TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
+            TensorLocation::Row(..) | TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
         }
     }
 

@@ -140,14 +140,31 @@ impl ArrayTensor {
 }
 
 impl Groups {
-    /// The number of program runs in a step with `output_rows` output rows.
+    /// The number of submissions in a step with `output_rows` output rows: of runs of programs, except those
+    /// that continue the one before.
     pub fn submissions(&self, output_rows: u32) -> u32 {
-        let runs = self.steps.iter().map(|step| match step {
+        let runs = self.steps.iter().enumerate().map(|(at, step)| match step {
             StepAction::Host { .. } => 0,
             StepAction::Array { each_output_row: true, .. } => output_rows,
-            StepAction::Array { each_output_row: false, .. } => 1,
+            StepAction::Array { each_output_row: false, .. } => u32::from(!self.continues(at)),
         });
         runs.sum()
+    }
+
+    /// Whether a program continues the commands of the one before: the launches of both stay configured, and
+    /// the host writes no keys and values between them.
+    fn continues(&self, at: usize) -> bool {
+        let [StepAction::Array { program: before, .. }, StepAction::Array { program, tensors, .. }] =
+            self.steps.get(at.saturating_sub(1)..=at).unwrap_or(&[])
+        else {
+            return false;
+        };
+        let is_resident =
+            |program: u32| self.programs.get(program as usize).is_some_and(ArrayProgram::is_resident);
+        let kinds: Vec<TensorKind> =
+            tensors.iter().filter_map(|tensor| Some(self.tensors.get(*tensor as usize)?.kind)).collect();
+        let is_appended = !kinds.contains(&TensorKind::Chunks) || kinds.contains(&TensorKind::Appended);
+        is_resident(*before) && is_resident(*program) && is_appended
     }
 }
 

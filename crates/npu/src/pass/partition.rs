@@ -10,13 +10,13 @@ use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers};
-use super::tile::{block_granule, gemv_side};
+use super::tile::block_granule;
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, AttendSizes, ChunkHalf, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
     TensorKind, appended_bytes, attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
-use crate::form::weights::{TILE_ROWS, WeightLayout};
+use crate::form::weights::WeightLayout;
 use crate::target::Target;
 
 /// The maximum number of results of one launch of the head. A larger head is split
@@ -311,19 +311,7 @@ impl Partitioner<'_> {
         else {
             return vec![kernel];
         };
-        if weights == WeightLayout::Q4nx {
-            // Whole tiles for every core, and a small launch for the rest.
-            let cores = self.target.array.columns * gemv_side(self.target);
-            let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
-            if first == 0 || rest == 0 || rest * 8 > n {
-                return vec![kernel];
-            }
-            return vec![
-                Kernel::Gemv { first: 0, n: first, k, weights },
-                Kernel::Gemv { first, n: rest, k, weights },
-            ];
-        }
-        if n <= MAX_LAUNCH_VALUES {
+        if weights == WeightLayout::Q4nx || n <= MAX_LAUNCH_VALUES {
             return vec![kernel];
         }
         // Equal parts have one tiling; without them, the last part is smaller.
