@@ -244,7 +244,11 @@ impl Groups {
                 return fault(format!("binds tensor {number}, which does not exist"));
             };
             let fixed = argument.role == ArgumentRole::Static;
-            if fixed != (tensor.kind == TensorKind::Static) || tensor.bytes() < argument.bytes {
+            let appended = argument.role == ArgumentRole::State;
+            if fixed != (tensor.kind == TensorKind::Static)
+                || appended != (tensor.kind == TensorKind::Appended)
+                || tensor.bytes() < argument.bytes
+            {
                 let (name, role) = (&argument.name, argument.role.name());
                 return fault(format!(
                     "binds {} to {name}, which is {role} with {} bytes",

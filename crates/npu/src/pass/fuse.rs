@@ -115,3 +115,86 @@ fn without_last_waits(commands: &[ProcessorCommand]) -> (&[ProcessorCommand], &[
     let end = commands.iter().rposition(|command| !is_wait(command)).map_or(0, |last| last + 1);
     commands.split_at(end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::groups::ChunkHalf;
+    use crate::form::schedule::{Argument, ArgumentRole};
+    use crate::form::weights::WeightLayout;
+    use crate::pass::{NoDump, compile};
+
+    fn target() -> Target {
+        Target::named("xdna2-strix").unwrap()
+    }
+
+    /// The launches of a program of products `y[n] = w · x` of these arguments, `x`, `w` and `y`.
+    fn products(of: &[(u32, [u32; 3])], resident: bool) -> Vec<Launch> {
+        let weights = WeightLayout::Q4nx;
+        let launch = |(at, (n, arguments)): (usize, &(u32, [u32; 3]))| KernelLaunch {
+            name: format!("p{at}"),
+            kernel: Kernel::Gemv { first: 0, n: *n, k: 512, weights },
+            arguments: arguments.to_vec(),
+            tiling: None,
+            resident,
+        };
+        let launches: Vec<KernelLaunch> = of.iter().enumerate().map(launch).collect();
+        let arguments = (0..8).map(|number| Argument {
+            name: format!("a{number}"),
+            role: ArgumentRole::Intermediate,
+            bytes: weights.bytes(4096, 512),
+        });
+        let program = ArrayProgram { name: "products".to_owned(), arguments: arguments.collect(), launches };
+        compile(&program, &target(), &mut NoDump).unwrap().launches
+    }
+
+    fn names(launches: &[Launch]) -> Vec<&str> {
+        launches.iter().map(|launch| launch.name.as_str()).collect()
+    }
+
+    #[test]
+    fn products_of_one_vector_are_one_launch() {
+        let fused = products(&[(1024, [0, 1, 2]), (512, [0, 3, 4]), (512, [0, 5, 6])], true);
+        assert_eq!(names(&fused), ["p0+p1+p2"]);
+        let [CoreInstruction::Loop { count, .. }] = &fused[0].cores[0].program[..] else { panic!() };
+        assert_eq!(*count, (1024 + 512 + 512) / 32 / 16, "tile rows of a core");
+        let apart = products(&[(1024, [0, 1, 2]), (512, [0, 3, 4])], false);
+        assert_eq!(names(&apart), ["p0", "p1"], "launches that configure the array stay apart");
+    }
+
+    /// The second product reads the result of the first; the third does not, and joins the first.
+    #[test]
+    fn a_launch_does_not_pass_what_it_depends_on() {
+        let launches = products(&[(512, [0, 1, 2]), (512, [2, 3, 4]), (512, [0, 5, 6])], true);
+        assert_eq!(names(&launches), ["p0+p2", "p1"]);
+        // The second overwrites what the first and the third read.
+        let overwritten = products(&[(512, [0, 1, 2]), (512, [2, 3, 0]), (512, [0, 5, 6])], true);
+        assert_eq!(names(&overwritten), ["p0", "p1", "p2"]);
+    }
+
+    #[test]
+    fn a_shim_has_a_limited_number_of_descriptors() {
+        let six: Vec<(u32, [u32; 3])> = (0..6).map(|_| (512, [0, 1, 2])).collect();
+        assert_eq!(names(&products(&six, true)).len(), 6, "each overwrites the result of the one before");
+        let many: Vec<(u32, [u32; 3])> = (2..8).map(|result| (512, [0, 1, result])).collect();
+        let fused = products(&many, true);
+        assert_eq!(
+            names(&fused),
+            ["p0+p1+p2+p3+p4", "p5"],
+            "three descriptors each in the first column, of 16"
+        );
+    }
+
+    #[test]
+    fn keys_and_values_of_a_position_lie_apart() {
+        let append = |half, row| KernelLaunch {
+            name: String::new(),
+            kernel: Kernel::Append { heads: 2, size: 64, half },
+            arguments: vec![row, 9],
+            tiling: None,
+            resident: true,
+        };
+        let [keys, values] = [append(ChunkHalf::Keys, 0), append(ChunkHalf::Values, 1)];
+        assert!(!depends(&values, &keys) && depends(&keys, &keys));
+    }
+}
