@@ -4,7 +4,7 @@
 use girih_graph::{Graph, Op, ValueId};
 use girih_tensor::DType;
 
-use super::partition::root;
+use super::padding::ColumnPadding;
 use super::policy::Grouping;
 use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand};
 
@@ -18,14 +18,19 @@ impl AppendedStates {
     /// Finds the states of a graph: in steps of a single row whose launches stay configured, keys and
     /// values that only attention of the array reads. Their rows must be results of the array, and the
     /// state must hold them exactly: then the host has the same numbers when it writes them afterwards.
-    pub fn of(graph: &Graph, answers: &[Answer], grouping: Grouping) -> AppendedStates {
+    pub fn of(
+        graph: &Graph,
+        answers: &[Answer],
+        grouping: Grouping,
+        padding: &ColumnPadding,
+    ) -> AppendedStates {
         let mut rows = vec![None; graph.values.len()];
         if grouping != Grouping::Resident || graph.key.rows != 1 || graph.key.sequences != 1 {
             return AppendedStates { rows };
         }
         for (node, _) in graph.nodes.iter().zip(answers).filter(|(node, _)| node.op == Op::Write) {
             let is_exact = matches!(graph.value(node.output).dtype, DType::F32 | DType::BF16);
-            let row = root(graph, node.inputs[0]);
+            let row = padding.root(node.inputs[0]);
             if is_exact && is_made_by_array(graph, answers, row) {
                 rows[node.output.0 as usize] = Some(row);
             }

@@ -42,15 +42,15 @@ const MAX_HEAD_SIZE: u32 = 1 << 16;
 pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
     let answers = answers(graph, policy);
+    let dtype = |weight| array_dtype(graph, &answers, mapping, weight);
+    let padding = ColumnPadding::new(graph, &answers, target, dtype)?;
     let mut partitioner = Partitioner {
         graph,
         target,
         mapping,
-        padding: ColumnPadding::new(graph, &answers, target, |weight| {
-            array_dtype(graph, &answers, mapping, weight)
-        })?,
         answers: &answers,
-        appended: AppendedStates::of(graph, &answers, policy.grouping),
+        appended: AppendedStates::of(graph, &answers, policy.grouping, &padding),
+        padding,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
