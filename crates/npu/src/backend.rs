@@ -107,9 +107,15 @@ impl Npu {
     }
 
     /// Adds a blob cache on disk: cached programs are not compiled again. The
-    /// folder is created when weights are loaded.
+    /// folder is created when weights are loaded; until then, one that exists tells what earlier starts chose.
     #[must_use]
     pub fn with_blobs(self, folder: BlobFolder) -> Npu {
+        // A folder that cannot be used is reported when weights are loaded.
+        if folder.path.is_dir()
+            && let Ok(Some(cache)) = folder.open(|_| ())
+        {
+            self.compiler.use_cache(cache);
+        }
         Npu { blobs: Some(folder), ..self }
     }
 

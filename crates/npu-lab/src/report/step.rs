@@ -9,6 +9,7 @@ use girih_npu::driver::{CompiledGraph, TimedProgram, costs, host_spread, settle}
 use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::SimMemory;
+use girih_npu::pass::FUSED;
 use girih_npu::sim::{self, EventOrder, Simulator};
 use girih_tensor::Result;
 use serde::Serialize;
@@ -317,10 +318,14 @@ fn program_use(
     limits: &ArrayLimits,
 ) -> ProgramUse {
     let ProgramRun { timed: TimedProgram { report, runs, .. }, launches, cycles } = run;
-    let uses = report.launches.iter().zip(launches).enumerate().map(|(at, (launch, counts))| {
-        let task = program.launches.get(at).filter(|task| task.name == launch.name);
-        let kernel = task.map_or("", |task| task.kernel.name());
-        let operations = task.map_or(2 * launch.totals.macs, |task| task.kernel.flops());
+    let uses = report.launches.iter().zip(launches).map(|(launch, counts)| {
+        // A fused launch has several tasks.
+        let named = |name: &str| program.launches.iter().find(|task| task.name == name);
+        let tasks: Option<Vec<_>> = launch.name.split(FUSED).map(named).collect();
+        let tasks = tasks.unwrap_or_default();
+        let kernel = tasks.first().map_or("", |task| task.kernel.name());
+        let operations = tasks.iter().map(|task| task.kernel.flops()).sum();
+        let operations = if tasks.is_empty() { 2 * launch.totals.macs } else { operations };
         launch_use(launch, counts, (kernel, operations), target, limits)
     });
     ProgramUse {

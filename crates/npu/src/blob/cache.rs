@@ -1,6 +1,6 @@
 //! A cache of blobs on disk. The key is a digest of the program, the target's
 //! figures, the version of the passes and the version of girih. The folder also
-//! has a manifest for readers.
+//! has a manifest for readers, and the grouping that was chosen for each graph.
 //!
 //! A blob is written under a temporary name and then renamed, so that no process
 //! reads a partial one. The total size is limited: least recently used blobs are
@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use girih_file::PrivateFolder;
+use girih_graph::Graph;
 use girih_tensor::{Error, Result};
 
 use super::encoding::{digest, encode, figures, read};
 use crate::form::groups::ArrayProgram;
 use crate::form::schedule::Schedule;
-use crate::pass;
+use crate::pass::{self, ArrayMapping, Grouping};
 use crate::target::Target;
 
 /// The name of the manifest file.
@@ -27,6 +28,9 @@ const MANIFEST_FILE: &str = "manifest.tsv";
 
 /// The maximum size of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
+
+/// The maximum size of a file with a grouping.
+const MAX_GROUPING_BYTES: u64 = 64;
 
 /// The default limit in bytes: several hundred sets of the programs of a model.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
@@ -163,6 +167,46 @@ impl BlobCache {
             .map_err(failed)
     }
 
+    /// Returns the key of the grouping that costs less for a graph with a mapping.
+    pub fn grouping_key(graph: &Graph, mapping: &ArrayMapping, target: &Target) -> String {
+        let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION);
+        digest(&format!("{made_by:?}\n{}\n{mapping}\n{graph}", figures(target)))
+    }
+
+    /// Returns the grouping that was kept under a key, if there is one.
+    ///
+    /// # Errors
+    /// When its file cannot be read, is a link, has no known grouping, or belongs to another user or can be
+    /// written by others.
+    pub fn grouping(&self, key: &str) -> Result<Option<Grouping>> {
+        let name = grouping_name(key);
+        let Some(file) = self.private.file(&name).map_err(|error| self.named(error))? else {
+            return Ok(None);
+        };
+        let path = self.path(&name);
+        let mut text = String::new();
+        file.take(MAX_GROUPING_BYTES)
+            .read_to_string(&mut text)
+            .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+        let known = Grouping::ALL.iter().find(|(name, _)| *name == text).map(|(_, grouping)| *grouping);
+        let unknown = || Error::new(format!("{}: has no known grouping", path.display()));
+        known.filter(|grouping| *grouping != Grouping::ByCost).map(Some).ok_or_else(unknown)
+    }
+
+    /// Keeps a grouping under a key.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn keep_grouping(&self, key: &str, grouping: Grouping) -> Result<()> {
+        let (name, text) = (grouping_name(key), grouping.name());
+        let path = self.path(&name);
+        let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
+        if self.make_room(&path, text.len() as u64).map_err(failed)? {
+            self.write(&name, text.as_bytes()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Adds the folder to a sentence that names one of its files.
     fn named(&self, error: Error) -> Error {
         Error::with_kind(error.kind(), format!("{}/{error}", self.folder.display()))
@@ -195,7 +239,7 @@ impl BlobCache {
                 Err(error) => return Err(error),
             };
             let ends = |with: &str| file.extension().is_some_and(|end| end == with);
-            if ends("elf") && file != path {
+            if (ends("elf") || ends("grouping")) && file != path {
                 total = total.saturating_add(status.len());
                 blobs.push((status.modified()?, status.len(), file));
             } else if ends("part") && status.modified()?.elapsed().is_ok_and(|age| age > STALE_PART_AGE) {
@@ -267,6 +311,11 @@ impl BlobCache {
 /// The name of the blob with this key.
 fn blob_name(key: &str) -> String {
     format!("{key}.elf")
+}
+
+/// The name of the file of the grouping with this key.
+fn grouping_name(key: &str) -> String {
+    format!("{key}.grouping")
 }
 
 /// Removes a file, unless another process has removed it.

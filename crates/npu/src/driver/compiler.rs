@@ -27,7 +27,7 @@ pub struct Compiler {
     known: Mutex<HashMap<String, Arc<Schedule>>>,
     /// The cost of attention in graphs, by [`attention_shape`].
     costs: Mutex<HashMap<String, Option<AttentionCost>>>,
-    /// The cheaper grouping of graphs, by their text.
+    /// The cheaper grouping of graphs, by the [key](BlobCache::grouping_key) in the cache.
     groupings: Mutex<HashMap<String, Grouping>>,
 }
 
@@ -43,9 +43,13 @@ impl Compiler {
         Compiler { target, mapping, cache, warnings, known, costs, groupings }
     }
 
-    /// Stores blobs in `cache` from now on, unless there is a cache already.
+    /// Stores blobs in `cache` from now on, and the groupings chosen so far, unless there is a cache already.
     pub fn use_cache(&self, cache: BlobCache) {
-        self.cache.get_or_init(|| cache);
+        self.cache.get_or_init(|| {
+            let groupings = self.groupings.lock().unwrap_or_else(PoisonError::into_inner);
+            groupings.iter().for_each(|(key, grouping)| self.keep_grouping(&cache, key, *grouping));
+            cache
+        });
     }
 
     /// Sets the receiver of warnings about blobs.
@@ -80,10 +84,32 @@ impl Compiler {
         if policy.grouping == Grouping::ByCost {
             let mapping = ArrayMapping { policy, ..self.mapping.clone() };
             let mut groupings = self.groupings.lock().unwrap_or_else(PoisonError::into_inner);
-            let cheaper = || grouping::cheaper(graph, &self.target, &mapping);
-            policy.grouping = *groupings.entry(graph.to_string()).or_insert_with(cheaper);
+            let key = BlobCache::grouping_key(graph, &mapping, &self.target);
+            let chosen = groupings.get(&key).copied();
+            policy.grouping = chosen.unwrap_or_else(|| self.grouping(&key, graph, &mapping));
+            groupings.insert(key, policy.grouping);
         }
         policy
+    }
+
+    /// The grouping that costs less: that of an earlier start, or by simulation.
+    fn grouping(&self, key: &str, graph: &Graph, mapping: &ArrayMapping) -> Grouping {
+        let Some(cache) = self.cache.get() else { return grouping::cheaper(graph, &self.target, mapping) };
+        let kept = cache.grouping(key).unwrap_or_else(|error| {
+            self.warn(&format!("{error}; the grouping is chosen again"));
+            None
+        });
+        kept.unwrap_or_else(|| {
+            let grouping = grouping::cheaper(graph, &self.target, mapping);
+            self.keep_grouping(cache, key, grouping);
+            grouping
+        })
+    }
+
+    fn keep_grouping(&self, cache: &BlobCache, key: &str, grouping: Grouping) {
+        if let Err(error) = cache.keep_grouping(key, grouping) {
+            self.warn(&format!("{error}; the choice of the grouping is not kept"));
+        }
     }
 
     /// The cost of a graph's attention on the array and on the host; none if the array does

@@ -10,6 +10,7 @@ use super::keys::{BlockContent, ResidentKeys, ResidentKeysId};
 use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
+use super::traffic::Follows;
 use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
@@ -267,12 +268,12 @@ impl Device {
     }
 
     /// Runs a program on these bindings. If programs are chained, the driver
-    /// call of the previous program also starts a program that `follows` it.
+    /// call of the previous program also starts one that follows it.
     ///
     /// # Errors
     /// When an argument has unsynced bytes, or when the simulator finds a
     /// fault.
-    pub fn submit(&mut self, list: ListId, bindings: &[Binding], follows: bool) -> Result<()> {
+    pub(super) fn submit(&mut self, list: ListId, bindings: &[Binding], follows: Follows) -> Result<()> {
         let list = &mut self.lists[list.0 as usize];
         let schedule = &list.schedule;
         if bindings.len() != schedule.arguments.len() {
@@ -288,7 +289,10 @@ impl Device {
                     "{program}: the host wrote argument '{name}' and did not sync it to the array"
                 )));
             }
-            if matches!(argument.role, ArgumentRole::Output | ArgumentRole::Intermediate) {
+            if matches!(
+                argument.role,
+                ArgumentRole::Output | ArgumentRole::Intermediate | ArgumentRole::State
+            ) {
                 hidden.from_array.add(range);
             }
         }
@@ -315,18 +319,21 @@ impl Ledger {
     }
 
     /// Counts a run of a program. In a chain, the command processor dispatches
-    /// the following programs, and the host waits once for the whole chain.
-    pub(super) fn submit(&mut self, report: &SimReport, target: &Target, runtime: Runtime, follows: bool) {
+    /// the following programs, and the host waits once for the whole chain. Commands of
+    /// programs that stay configured are one list: nothing is dispatched between them.
+    pub(super) fn submit(&mut self, report: &SimReport, target: &Target, runtime: Runtime, follows: Follows) {
         let micro = |time: f64| target.cycles(time * 1e-6);
-        let follows = follows && runtime.dispatch == Dispatch::Chained;
-        let mut cycles = report.cycles;
-        if follows {
-            cycles = cycles - report.dispatch + report.dispatch.min(micro(target.control.runlist_us));
-        } else {
-            self.calls += 1;
-        }
+        let follows = if runtime.dispatch == Dispatch::Chained { follows } else { Follows::Host };
+        let dispatch = match follows {
+            Follows::Host => report.dispatch,
+            Follows::Program => report.dispatch.min(micro(target.control.runlist_us)),
+            Follows::Resident => 0,
+        };
+        let mut cycles = report.cycles - report.dispatch + dispatch;
+        self.calls += u64::from(follows == Follows::Host);
+        self.submissions += u64::from(follows != Follows::Resident);
         if runtime.completion == Completion::Polling {
-            if !follows {
+            if follows == Follows::Host {
                 // On average, the host notices the end half a polling interval
                 // late.
                 cycles = cycles.saturating_sub(micro(target.host.interrupt_us));
@@ -334,7 +341,6 @@ impl Ledger {
             }
             self.polled_cycles += cycles;
         }
-        self.submissions += 1;
         self.launches += report.launches.len() as u64;
         self.array_cycles += cycles;
         self.configure_cycles += report.configure;

@@ -1,6 +1,8 @@
 //! Estimates the time of a step without values: the simulator times each
 //! program, and the work and transfers of the host are counted from shapes.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use girih_graph::backend::{Range32, Sequence};
@@ -13,9 +15,11 @@ use super::ledger::Ledger;
 use super::list::ListAddresses;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, window_of};
+use super::traffic::{
+    PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements, window_of,
+};
 use super::weights::LoadCost;
-use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
+use crate::form::groups::{Groups, StepAction, TensorKind};
 use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::host::HostCost;
 use crate::memory::SimMemory;
@@ -305,12 +309,23 @@ fn costs_of(
     runtime: Runtime,
 ) -> Costs {
     let values = values_of(graph, groups, tensors);
-    let count = StepCounter { graph, groups, values: &values, sequences, runtime };
+    let count = StepCounter {
+        graph,
+        groups,
+        values: &values,
+        sequences,
+        runtime,
+        slots: &traffic.slots,
+        rows_are_synced: Cell::new(false),
+    };
     let part = |(step, transfers): (&StepAction, &PartTransfers)| {
         let mut ledger = Ledger::default();
         transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
-        if let StepAction::Host { node } = step {
-            ledger.add(HostCost::of(graph, &graph.nodes[*node as usize], sequences));
+        match step {
+            StepAction::Host { node } => {
+                ledger.add(HostCost::of(graph, &graph.nodes[*node as usize], sequences));
+            }
+            StepAction::Array { .. } => count.rows_are_synced.set(false),
         }
         transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
         ledger
@@ -329,6 +344,10 @@ struct StepCounter<'a> {
     values: &'a [Option<ValueId>],
     sequences: &'a [Sequence<'a>],
     runtime: Runtime,
+    /// Bytes of each scratch object.
+    slots: &'a [u64],
+    /// Whether the host sees all rows that programs have appended.
+    rows_are_synced: Cell<bool>,
 }
 
 impl StepCounter<'_> {
@@ -336,7 +355,7 @@ impl StepCounter<'_> {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();
         if let TensorLocation::Resident(_) = step.location {
-            return self.changed_keys(tensor, ledger);
+            return self.changed_keys(step.tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
@@ -348,10 +367,10 @@ impl StepCounter<'_> {
     }
 
     /// Counts the changed blocks of resident keys and values.
-    fn changed_keys(&self, tensor: &ArrayTensor, ledger: &mut Ledger) {
+    fn changed_keys(&self, tensor: u32, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
-        for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
+        for bytes in changed_bytes(self.graph, self.groups, tensor, sequence.position..end) {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
@@ -359,6 +378,12 @@ impl StepCounter<'_> {
 
     fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
+        if let TensorLocation::Row(slot, _) = step.location {
+            if !self.rows_are_synced.replace(true) {
+                ledger.sync_down(self.slots[slot as usize]);
+            }
+            return;
+        }
         let tensor = &self.groups.tensors[step.tensor as usize];
         let rows = elements(self.graph, value, self.sequences) / tensor.extent[1].max(1) as usize;
         ledger.sync_down(rows as u64 * tensor.row_bytes());
@@ -366,20 +391,27 @@ impl StepCounter<'_> {
 }
 
 /// The bytes of each range of resident keys and values that changes in a step
-/// from `position` to `end`.
-fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -> Vec<u64> {
+/// of these positions.
+fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) -> Vec<u64> {
+    let tensor = &groups.tensors[chunks as usize];
+    let written = if appended_to(groups, chunks).is_some() { step.start } else { step.end };
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = changed_after_equal_step(position, end, window_of(graph, &tensor.name), blocks as usize);
+    let ranges = changed_after_equal_step(
+        [step.start, written, step.end],
+        window_of(graph, &tensor.name),
+        blocks as usize,
+    );
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 
 /// The bytes of keys and values that the host writes in the array's layout in a
 /// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
-    let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
-    let end = position.saturating_add(graph.key.rows);
-    chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()
+    let is_chunks = |number: &u32| groups.tensors[*number as usize].kind == TensorKind::Chunks;
+    let chunks = (0..groups.tensors.len() as u32).filter(is_chunks);
+    let step = position..position.saturating_add(graph.key.rows);
+    chunks.flat_map(|chunks| changed_bytes(graph, groups, chunks, step.clone())).sum()
 }
 
 /// Counts the runs of programs, for one output row, and the list words written

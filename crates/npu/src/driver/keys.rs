@@ -5,7 +5,7 @@
 //! so switching between them copies nothing.
 //!
 //! The contents of each block are tracked, and only changed blocks are written:
-//! for a token, the block that contains it. When a window moves by a block, all of
+//! for a token, the block that contains it, unless a program appends it. When a window moves by a block, all of
 //! its blocks are written once.
 
 use std::ops::Range;
@@ -68,11 +68,11 @@ pub(super) fn changed(held: &[BlockContent], required: &[BlockContent]) -> Vec<R
     ranges
 }
 
-/// The blocks that a step from `position` to `end` writes if it follows a step with the
-/// same number of rows, or is the first of the sequence. A window of 0 is none.
+/// The blocks that the host writes for a step from `position` to `end` if it follows a step with the
+/// same number of rows, or is the first of the sequence. It writes the positions up to `written`: `end`, or
+/// `position` if a program appends the others. A window of 0 is none.
 pub(super) fn changed_after_equal_step(
-    position: u32,
-    end: u32,
+    [position, written, end]: [u32; 3],
     window: u32,
     blocks: usize,
 ) -> Vec<Range<usize>> {
@@ -84,7 +84,7 @@ pub(super) fn changed_after_equal_step(
         contents
     };
     let before = AttendedRange::new(position.saturating_sub(end - position), position, window);
-    changed(&contents(before), &contents(AttendedRange::new(position, end, window)))
+    changed(&contents(before), &contents(AttendedRange::new(position, written, window)))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_token_writes_one_block_and_a_prompt_the_blocks_it_covers() {
-        let full = |position, end| ends(&changed_after_equal_step(position, end, 0, 8));
+        let full = |position, end| ends(&changed_after_equal_step([position, end, end], 0, 8));
         assert_eq!(full(200, 201), [(3, 4)]);
         assert_eq!(full(192, 193), [(3, 4)], "a token completed the previous block");
         assert_eq!(full(0, 200), [(0, 4)]);
@@ -109,13 +109,22 @@ mod tests {
     /// position of the token.
     #[test]
     fn a_window_writes_all_of_its_blocks_when_it_moves_by_one() {
-        let window = |position, end| ends(&changed_after_equal_step(position, end, 64, 3));
+        let window = |position, end| ends(&changed_after_equal_step([position, end, end], 64, 3));
         assert_eq!(window(200, 201), [(1, 2)], "the window begins in block 2");
         assert_eq!(AttendedRange::new(200, 201, 64).blocks(), 2..4);
         assert_eq!(window(190, 191), [(1, 2)]);
         assert_eq!(window(191, 192), [(0, 2)], "the window is block 2, and its second block is cleared");
         assert_eq!(window(192, 193), [(1, 2)], "block 3 begins");
         assert_eq!(window(20, 21), [(0, 1)], "the window is not full");
+    }
+
+    #[test]
+    fn a_token_that_a_program_appends_writes_only_windows_that_move() {
+        let full = |position| ends(&changed_after_equal_step([position, position, position + 1], 0, 8));
+        assert_eq!([full(63), full(64), full(65)], [vec![], vec![], vec![]]);
+        let window = |position| ends(&changed_after_equal_step([position, position, position + 1], 64, 3));
+        assert_eq!([window(190), window(192)], [vec![], vec![]]);
+        assert_eq!(window(191), [(0, 2)], "the window begins in block 2");
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl NpuProgram {
             self.weights[tensor as usize].ok_or_else(lost)
         };
         match location {
-            TensorLocation::Slot(slot) => Ok(self.slots[slot as usize]),
+            TensorLocation::Slot(slot) | TensorLocation::Row(slot, _) => Ok(self.slots[slot as usize]),
             TensorLocation::Weight(tensor) => weight(tensor),
             TensorLocation::Resident(tensor) => Ok(device.resident_keys(self.resident_keys(tensor)?).object),
         }
@@ -121,19 +121,17 @@ impl NpuProgram {
         self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 
-    /// The bindings of an array step whose arguments are at `locations`;
-    /// `output_row` selects the row where the step runs once per output row.
+    /// The bindings of an array step whose arguments are at `locations`, each `offset` bytes after
+    /// the location.
     pub(super) fn bindings(
         &self,
         device: &Device,
         tensors: &[u32],
         locations: &[TensorLocation],
-        output_row: Option<u64>,
+        offset: &dyn Fn(&ArrayTensor) -> Result<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &location): (&u32, &TensorLocation)| {
-            let tensor = &self.groups.tensors[number as usize];
-            let row = if tensor.kind == TensorKind::Static { None } else { output_row };
-            let offset = row.map_or(0, |row| row * tensor.row_bytes());
+            let offset = location.offset() + offset(&self.groups.tensors[number as usize])?;
             Ok(Binding { object: self.object(device, location)?, offset })
         };
         tensors.iter().zip(locations).map(binding).collect()

@@ -11,9 +11,11 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, changed};
 use super::program::NpuProgram;
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, window_of};
+use super::traffic::{
+    Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
+};
 use super::weights::NpuWeights;
-use crate::form::groups::{ArrayTensor, StepAction as Part, TensorKind, first_block};
+use crate::form::groups::{ArrayTensor, StepAction as Part, TensorKind, appended_offset, first_block};
 use crate::host::HostCost;
 
 impl NpuProgram {
@@ -40,6 +42,7 @@ impl NpuProgram {
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
             locations: vec![None; self.groups.tensors.len()],
+            rows_are_synced: false,
         };
         run.timed(step.watch, ("inputs", "transfer", "host"), StepRun::begin)?;
         for ((part, transfers), made) in self.groups.steps.iter().zip(&self.traffic.parts).zip(&self.made) {
@@ -51,6 +54,7 @@ impl NpuProgram {
                 }
             }
         }
+        run.record_appended()?;
         let output = self.graph.output().ok_or_else(|| Error::new("the program has no output"))?;
         run.timed(step.watch, ("results", "transfer", "host"), |run| {
             self.traffic.end.iter().try_for_each(|&end| run.down(end))
@@ -90,6 +94,8 @@ struct StepRun<'a> {
     tensors: Vec<Option<Vec<f32>>>,
     /// The location of each tensor on the array.
     locations: Vec<Option<TensorLocation>>,
+    /// Whether the host sees all rows that programs have appended.
+    rows_are_synced: bool,
 }
 
 impl StepRun<'_> {
@@ -234,7 +240,7 @@ impl StepRun<'_> {
                 self.device.map_mut(object, 0..bytes).copy_from_slice(weight);
             }
             TensorKind::Chunks => {
-                let chunks = self.gather(tensor as usize)?;
+                let chunks = self.gather(tensor)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
             TensorKind::Start => {
@@ -246,6 +252,11 @@ impl StepRun<'_> {
                 words[4..].copy_from_slice(&first_key.to_le_bytes());
             }
             TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, location)?,
+            TensorKind::Appended => {
+                return Err(Error::new(
+                    "what a program appends is sent to the array; this is a bug in girih",
+                ));
+            }
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
             self.device.ledger.copied_bytes += bytes;
@@ -287,8 +298,16 @@ impl StepRun<'_> {
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.sequences) / columns as usize;
         let (row_bytes, first) = (u64::from(padded[1]) * 2, self.first_row_of(tensor as usize) as u64);
-        let range = first * row_bytes..(first + rows as u64) * row_bytes;
-        self.device.sync(object, range.clone(), Sync::FromDevice);
+        let begin = location.offset() + first * row_bytes;
+        let range = begin..begin + rows as u64 * row_bytes;
+        if let TensorLocation::Row(slot, _) = location {
+            if !std::mem::replace(&mut self.rows_are_synced, true) {
+                let all = self.program.traffic.slots[slot as usize];
+                self.device.sync(object, 0..all, Sync::FromDevice);
+            }
+        } else {
+            self.device.sync(object, range.clone(), Sync::FromDevice);
+        }
         let bytes = self.device.map(object, range)?;
         self.tensors[tensor as usize] = Some(unpacked(bytes, row_bytes as usize, columns as usize));
         Ok(())
@@ -318,7 +337,8 @@ impl StepRun<'_> {
         let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.sequences);
         let row_bytes = padded[1] as usize * 2;
-        let bytes = &bytes[self.first_row_of(tensor as usize) * row_bytes..];
+        let begin = location.offset() as usize + self.first_row_of(tensor as usize) * row_bytes;
+        let bytes = &bytes[begin..];
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
 
@@ -355,14 +375,20 @@ impl StepRun<'_> {
         transfers: &PartTransfers,
     ) -> Result<()> {
         let (list, locations) = (self.program.lists[program], &transfers.locations);
-        if each_output_row {
-            for row in 0..self.output_rows() as u64 {
-                let bindings = self.program.bindings(self.device, tensors, locations, Some(row))?;
-                self.device.submit(list, &bindings, transfers.follows || row > 0)?;
-            }
-        } else {
-            let bindings = self.program.bindings(self.device, tensors, locations, None)?;
-            self.device.submit(list, &bindings, transfers.follows)?;
+        self.rows_are_synced = false;
+        let runs = if each_output_row { self.output_rows() as u64 } else { 1 };
+        for row in 0..runs {
+            let offset = |tensor: &ArrayTensor| match tensor.kind {
+                TensorKind::Static => Ok(0),
+                TensorKind::Appended => self.appended_offset(tensor),
+                _ => Ok(row * tensor.row_bytes()),
+            };
+            let bindings = self.program.bindings(self.device, tensors, locations, &offset)?;
+            let follows = match transfers.follows {
+                Follows::Host if row > 0 => Follows::Program,
+                follows => follows,
+            };
+            self.device.submit(list, &bindings, follows)?;
         }
         for (&tensor, &location) in tensors.iter().zip(locations) {
             self.locations[tensor as usize] = Some(location);
@@ -384,34 +410,69 @@ impl StepRun<'_> {
     }
 
     /// Lays out the keys and values of the sequence in chunks.
-    fn gather(&mut self, tensor: usize) -> Result<Vec<u8>> {
-        let tensor = &self.program.groups.tensors[tensor];
+    fn gather(&mut self, number: u32) -> Result<Vec<u8>> {
+        let tensor = &self.program.groups.tensors[number as usize];
         let heads = tensor.extent[0] as usize;
         let mut chunks = vec![0; tensor.bytes() as usize];
         let block_bytes = heads * tensor.row_bytes() as usize;
-        let seen = self.seen(tensor)?.blocks();
-        for (block, into) in seen.zip(chunks.chunks_exact_mut(block_bytes)) {
-            self.lay(tensor, block, into)?;
+        let seen = self.seen(number)?;
+        for (block, into) in seen.blocks().zip(chunks.chunks_exact_mut(block_bytes)) {
+            self.lay(tensor, block, seen.end, into)?;
         }
         self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
     }
 
-    /// The positions that the step attends to in a tensor of chunks.
-    fn seen(&self, tensor: &ArrayTensor) -> Result<AttendedRange> {
+    /// The positions that the host writes to a tensor of chunks, if they are not there: those that the
+    /// step attends to, except those that a program appends.
+    fn seen(&self, chunks: u32) -> Result<AttendedRange> {
         let sequence = self.attended()?;
-        let end = sequence.position + sequence.rows.indexes().len() as u32;
-        Ok(AttendedRange::new(self.first_position()?, end, window_of(self.graph(), &tensor.name)))
+        let is_appended = appended_to(&self.program.groups, chunks).is_some();
+        let rows = if is_appended { 0 } else { sequence.rows.indexes().len() as u32 };
+        let window = window_of(self.graph(), &self.program.groups.tensors[chunks as usize].name);
+        Ok(AttendedRange::new(self.first_position()?, sequence.position + rows, window))
     }
 
-    /// Lays out one block of keys and values, all heads, into zeroed memory.
-    fn lay(&self, tensor: &ArrayTensor, block: usize, into: &mut [u8]) -> Result<()> {
+    /// The byte offset of the place where a program appends, from the first key among the chunks.
+    fn appended_offset(&self, place: &ArrayTensor) -> Result<u64> {
+        let position = self.first_position()?;
+        let first = first_block(position, window_of(self.graph(), &place.name)) * BLOCK_POSITIONS as u32;
+        let [heads, size] = place.extent;
+        Ok(appended_offset(heads, size, position - first))
+    }
+
+    /// Records that resident chunks have the rows that programs appended to them, and that the host wrote
+    /// to its state.
+    fn record_appended(&mut self) -> Result<()> {
+        for number in 0..self.program.groups.tensors.len() as u32 {
+            let is_appended = appended_to(&self.program.groups, number).is_some();
+            let Some(id) = self.program.resident_keys[number as usize].filter(|_| is_appended) else {
+                continue;
+            };
+            let name = &self.program.groups.tensors[number as usize].name;
+            let position = self.first_position()?;
+            let block = position as usize / BLOCK_POSITIONS;
+            let slot = block - first_block(position, window_of(self.graph(), name)) as usize;
+            let mut held = self.device.resident_keys(id).blocks[..=slot].to_vec();
+            held[slot] = Some(self.stamps(name, block)?);
+            self.device.set_contents(id, &held);
+        }
+        Ok(())
+    }
+
+    /// The stamps of a block of the keys and the values of a tensor of this name.
+    fn stamps(&self, name: &str, block: usize) -> Result<[u64; 2]> {
+        let (sequence, (keys, values)) = (self.attended()?, name.split_once('|').unwrap_or((name, name)));
+        Ok([self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?])
+    }
+
+    /// Lays out one block of keys and values up to the position `end`, all heads, into zeroed memory.
+    fn lay(&self, tensor: &ArrayTensor, block: usize, end: u32, into: &mut [u8]) -> Result<()> {
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
         let size = tensor.extent[1] as usize;
-        let end = sequence.position as usize + sequence.rows.indexes().len();
         let first = block * BLOCK_POSITIONS;
-        let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
+        let seen = first..(end as usize).clamp(first, first + BLOCK_POSITIONS);
         // Further heads of the tensor are padding.
         let width = self.graph().find(keys).map_or(0, |keys| self.graph().value(keys).shape.stride());
         let keys = self.state.rows(keys, sequence, seen.clone())?;
@@ -427,16 +488,12 @@ impl StepRun<'_> {
     fn write_changed_keys(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
         let id = self.program.resident_keys(number)?;
-        let sequence = self.attended()?;
-        let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
-        let seen = self.seen(tensor)?.blocks();
+        let (seen, end) = (self.seen(number)?.blocks(), self.seen(number)?.end);
         // The program reads no others, although the object may have room for more.
         let count = (tensor.padded[0] / tensor.extent[0]) as usize;
         let mut required: Vec<BlockContent> = vec![None; count];
         for (block, required) in seen.clone().zip(&mut required) {
-            let stamps =
-                [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
-            *required = Some(stamps);
+            *required = Some(self.stamps(&tensor.name, block)?);
         }
         let mut held = self.device.resident_keys(id).blocks[..count].to_vec();
         let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
@@ -445,7 +502,7 @@ impl StepRun<'_> {
             let mut laid = vec![0; (bytes.end - bytes.start) as usize];
             for (slot, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
                 if required[slot].is_some() {
-                    self.lay(tensor, seen.start + slot, into)?;
+                    self.lay(tensor, seen.start + slot, end, into)?;
                 }
             }
             let object = self.device.resident_keys(id).object;

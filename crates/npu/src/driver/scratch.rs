@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 use girih_graph::Graph;
 
 use super::runtime::KeyUse;
-use crate::form::groups::{Groups, StepAction, TensorKind};
+use crate::form::groups::{Groups, Kernel, StepAction, TensorKind};
 
 /// The assignment of tensors to scratch objects.
 pub(super) struct ScratchLayout {
     /// The object of each tensor; none for weights and resident keys and
     /// values.
     pub object_of: Vec<Option<usize>>,
+    /// The byte offset of each [appended row](appended_rows) in the object that all of them share, so that one
+    /// sync makes them visible to the host; none for others.
+    pub offset_of: Vec<Option<u64>>,
     /// Bytes of each object.
     pub sizes: Vec<u64>,
 }
@@ -20,7 +23,8 @@ pub(super) struct ScratchLayout {
 impl ScratchLayout {
     /// Creates an assignment without shared objects.
     pub fn none(groups: &Groups) -> ScratchLayout {
-        ScratchLayout { object_of: vec![None; groups.tensors.len()], sizes: Vec::new() }
+        let count = groups.tensors.len();
+        ScratchLayout { object_of: vec![None; count], offset_of: vec![None; count], sizes: Vec::new() }
     }
 
     /// Assigns each tensor an object that is free during its life: the object
@@ -46,15 +50,29 @@ impl ScratchLayout {
         }
         let mut order: Vec<usize> = (0..lives.len()).filter(|&number| lives[number].is_some()).collect();
         order.retain(|&number| match groups.tensors[number].kind {
-            TensorKind::Static => false,
+            TensorKind::Static | TensorKind::Appended => false,
             TensorKind::Chunks => keys == KeyUse::Gathered,
             TensorKind::Scratch | TensorKind::CosSin | TensorKind::Start => true,
         });
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);
         let mut last_bound: BTreeMap<(u32, usize), usize> = BTreeMap::new();
-        let mut scratch = ScratchLayout { object_of: vec![None; lives.len()], sizes: Vec::new() };
+        let mut scratch = ScratchLayout::none(groups);
         let mut busy: Vec<usize> = Vec::new(); // the last step that uses each object
+        for row in appended_rows(groups) {
+            let object = scratch.sizes.first_mut();
+            let next = object.map_or(0, |size| {
+                let next = *size;
+                *size += groups.tensors[row].bytes();
+                next
+            });
+            if next == 0 {
+                scratch.sizes.push(groups.tensors[row].bytes());
+                busy.push(end);
+            }
+            (scratch.object_of[row], scratch.offset_of[row]) = (Some(0), Some(next));
+            order.retain(|&number| number != row);
+        }
         for number in order {
             let Some((from, to)) = lives[number] else { continue };
             let need = groups.tensors[number].bytes();
@@ -72,6 +90,20 @@ impl ScratchLayout {
         }
         scratch
     }
+}
+
+/// The tensors that programs append to resident keys and values, in order.
+fn appended_rows(groups: &Groups) -> Vec<usize> {
+    let mut rows = Vec::new();
+    for step in &groups.steps {
+        let StepAction::Array { program, tensors, .. } = step else { continue };
+        for launch in &groups.programs[*program as usize].launches {
+            if let (Kernel::Append { .. }, [row, _]) = (launch.kernel, &launch.arguments[..]) {
+                rows.push(tensors[*row as usize] as usize);
+            }
+        }
+    }
+    rows
 }
 
 /// The program and argument that each tensor is bound to first.

@@ -15,10 +15,22 @@ use crate::form::schedule::ArgumentRole;
 pub(super) enum TensorLocation {
     /// In a scratch object of the step.
     Slot(u32),
+    /// In the scratch object of the rows that programs append, at a byte offset.
+    Row(u32, u64),
     /// In the object of a weight.
     Weight(u32),
     /// Among the resident keys and values.
     Resident(u32),
+}
+
+impl TensorLocation {
+    /// The byte offset in its object.
+    pub fn offset(self) -> u64 {
+        match self {
+            TensorLocation::Row(_, offset) => offset,
+            TensorLocation::Slot(_) | TensorLocation::Weight(_) | TensorLocation::Resident(_) => 0,
+        }
+    }
 }
 
 /// A transfer of a tensor to or from a location.
@@ -52,8 +64,20 @@ pub(super) struct PartTransfers {
     pub made: Option<TensorTransfer>,
     /// The location of each argument of a program.
     pub locations: Vec<TensorLocation>,
-    /// Whether this program directly follows the previous one.
-    pub follows: bool,
+    /// What the program follows.
+    pub follows: Follows,
+}
+
+/// What a program follows in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// The host, or nothing.
+    #[default]
+    Host,
+    /// Another program, directly.
+    Program,
+    /// Another program, directly, and the launches of both stay configured.
+    Resident,
 }
 
 impl Traffic {
@@ -63,15 +87,23 @@ impl Traffic {
         let begin = planner.begin();
         let mut parts: Vec<PartTransfers> = Vec::new();
         for (at, step) in groups.steps.iter().enumerate() {
-            let after_array = at > 0 && matches!(groups.steps[at - 1], StepAction::Array { .. });
             parts.push(match step {
                 StepAction::Host { node } => planner.host(*node as usize),
                 StepAction::Array { program, tensors, .. } => {
                     let transfers = planner.array(at, *program, tensors);
-                    PartTransfers {
-                        follows: after_array && transfers.down.is_empty() && transfers.up.is_empty(),
-                        ..transfers
-                    }
+                    let is_direct = transfers.down.is_empty() && transfers.up.is_empty();
+                    let before = at.checked_sub(1).map(|before| &groups.steps[before]).filter(|_| is_direct);
+                    let is_resident = |program: u32| groups.programs[program as usize].is_resident();
+                    let follows = match before {
+                        Some(StepAction::Array { program: before, .. })
+                            if is_resident(*before) && is_resident(*program) =>
+                        {
+                            Follows::Resident
+                        }
+                        Some(StepAction::Array { .. }) => Follows::Program,
+                        Some(StepAction::Host { .. }) | None => Follows::Host,
+                    };
+                    PartTransfers { follows, ..transfers }
                 }
             });
         }
@@ -111,6 +143,14 @@ pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
         StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual }
         | StateKind::Carried => 0,
     }
+}
+
+/// Returns the tensor of the place where a program appends to these chunks, if one does.
+pub(super) fn appended_to(groups: &Groups, chunks: u32) -> Option<u32> {
+    let ArrayTensor { name, kind, .. } = &groups.tensors[chunks as usize];
+    let is_place = |tensor: &ArrayTensor| tensor.kind == TensorKind::Appended && tensor.name == *name;
+    let place = groups.tensors.iter().position(is_place).filter(|_| *kind == TensorKind::Chunks);
+    place.map(|place| place as u32)
 }
 
 /// Whether the host copies the tensor from its own memory; otherwise it writes
@@ -218,7 +258,10 @@ impl<'a> TrafficPlanner<'a> {
     /// The location of a tensor that is the same for all programs.
     fn shared(&self, tensor: u32) -> TensorLocation {
         match self.scratch.object_of[tensor as usize] {
-            Some(slot) => TensorLocation::Slot(slot as u32),
+            Some(slot) => match self.scratch.offset_of[tensor as usize] {
+                Some(offset) => TensorLocation::Row(slot as u32, offset),
+                None => TensorLocation::Slot(slot as u32),
+            },
             None if self.groups.tensors[tensor as usize].kind == TensorKind::Chunks => {
                 TensorLocation::Resident(tensor)
             }
@@ -239,7 +282,23 @@ impl<'a> TrafficPlanner<'a> {
                 moves.extend(self.made(number as u32));
             }
         }
+        // What a program appends to is complete before the step.
+        let chunks =
+            (0..self.groups.tensors.len() as u32).filter(|tensor| self.is_kept_and_appended(*tensor));
+        moves.extend(chunks.map(|tensor| TensorTransfer { tensor, location: self.shared(tensor) }));
         moves
+    }
+
+    /// Whether chunks stay on the array, and a program appends to them.
+    fn is_kept_and_appended(&self, tensor: u32) -> bool {
+        self.runtime.keys == KeyUse::Kept && appended_to(self.groups, tensor).is_some()
+    }
+
+    /// The location of an argument: where a program appends, that of the chunks.
+    fn argument_location(&self, program: u32, index: usize, tensors: &[u32]) -> TensorLocation {
+        let is_chunks = |tensor: &u32| appended_to(self.groups, *tensor) == Some(tensors[index]);
+        let index = tensors.iter().position(is_chunks).unwrap_or(index);
+        self.location(program, index, tensors[index])
     }
 
     /// Transfers what the host has computed to the location where its readers
@@ -282,12 +341,12 @@ impl<'a> TrafficPlanner<'a> {
         let mut transfers = PartTransfers::default();
         let arguments = &self.groups.programs[program as usize].arguments;
         for (index, (argument, &tensor)) in arguments.iter().zip(tensors).enumerate() {
-            let location = self.location(program, index, tensor);
+            let location = self.argument_location(program, index, tensors);
             let held = self.held(location);
             transfers.locations.push(location);
             let goes_up = match (self.groups.tensors[tensor as usize].kind, argument.role) {
                 // The state has changed since the last step.
-                (TensorKind::Chunks, _) => true,
+                (TensorKind::Chunks, _) => !self.is_kept_and_appended(tensor),
                 (TensorKind::Static, _) => held.is_some_and(|held| held != Some(tensor)),
                 (_, ArgumentRole::Input) => {
                     self.runtime.values == ValueUse::Brokered && held != Some(Some(tensor))
@@ -314,7 +373,7 @@ impl<'a> TrafficPlanner<'a> {
     fn held(&self, location: TensorLocation) -> Option<Option<u32>> {
         match location {
             TensorLocation::Slot(slot) => Some(self.content[slot as usize]),
-            TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
+            TensorLocation::Row(..) | TensorLocation::Weight(_) | TensorLocation::Resident(_) => None,
         }
     }
 
@@ -375,7 +434,7 @@ mod tests {
         assert_eq!(traffic.begin.len(), 1);
         assert!(traffic.parts.iter().all(|part| part.up.is_empty() && part.down.is_empty()));
         assert_eq!(traffic.parts[0].locations[2], traffic.parts[1].locations[0], "one object");
-        assert_eq!([traffic.parts[0].follows, traffic.parts[1].follows], [false, true]);
+        assert_eq!([traffic.parts[0].follows, traffic.parts[1].follows], [Follows::Host, Follows::Program]);
         assert_eq!(traffic.end.map(|end| end.tensor), Some(3));
     }
 
@@ -387,7 +446,7 @@ mod tests {
         let moved = |moves: &[TensorTransfer]| moves.iter().map(|step| step.tensor).collect::<Vec<_>>();
         assert_eq!(moved(&traffic.parts[0].up), [0]);
         assert_eq!((moved(&traffic.parts[1].down), moved(&traffic.parts[1].up)), (vec![2], vec![2]));
-        assert!(!traffic.parts[1].follows);
+        assert_eq!(traffic.parts[1].follows, Follows::Host);
     }
 
     #[test]

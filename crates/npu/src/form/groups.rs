@@ -8,8 +8,11 @@ use std::str::FromStr;
 use girih_tensor::{DType, Error, Result};
 
 use super::kernel::kernel;
-pub use super::kernel::{AttendSizes, GateAct, Kernel};
-pub use super::keys::{START_BYTES, attended_blocks, chunk_bytes, first_block, latest_start};
+pub use super::kernel::{AttendSizes, ChunkHalf, GateAct, Kernel};
+pub use super::keys::{
+    START_BYTES, appended_bytes, appended_offset, attended_blocks, chunk_bytes, first_block, latest_start,
+    values_offset,
+};
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{arguments, print_arguments};
 use super::schedule::{Argument, ArgumentRole};
@@ -59,8 +62,12 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them. Its `extent` is the number of KV heads, with padding, and the head size.
+    /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
+    /// The place of the step's only position among the chunks of the same name, which a program
+    /// writes. The runtime binds it at an offset that follows from the position. Its `extent` is that
+    /// of the chunks.
+    Appended,
     /// Two numbers of 32 bits, which the host computes in each step: the position
     /// of the step's first row, and that of the first key in the chunks. Its
     /// `extent` is one row and the window of the attention; 0 for none.
@@ -113,6 +120,13 @@ pub enum StepAction {
     },
 }
 
+impl ArrayProgram {
+    /// Whether all launches stay configured.
+    pub fn is_resident(&self) -> bool {
+        self.launches.iter().all(|launch| launch.resident)
+    }
+}
+
 impl ArrayTensor {
     /// The size in bytes, with padding.
     pub fn bytes(&self) -> u64 {
@@ -126,14 +140,31 @@ impl ArrayTensor {
 }
 
 impl Groups {
-    /// The number of program runs in a step with `output_rows` output rows.
+    /// The number of submissions in a step with `output_rows` output rows: of runs of programs, except those
+    /// that continue the one before.
     pub fn submissions(&self, output_rows: u32) -> u32 {
-        let runs = self.steps.iter().map(|step| match step {
+        let runs = self.steps.iter().enumerate().map(|(at, step)| match step {
             StepAction::Host { .. } => 0,
             StepAction::Array { each_output_row: true, .. } => output_rows,
-            StepAction::Array { each_output_row: false, .. } => 1,
+            StepAction::Array { each_output_row: false, .. } => u32::from(!self.continues(at)),
         });
         runs.sum()
+    }
+
+    /// Whether a program continues the commands of the one before: the launches of both stay configured, and
+    /// the host writes no keys and values between them.
+    fn continues(&self, at: usize) -> bool {
+        let [StepAction::Array { program: before, .. }, StepAction::Array { program, tensors, .. }] =
+            self.steps.get(at.saturating_sub(1)..=at).unwrap_or(&[])
+        else {
+            return false;
+        };
+        let is_resident =
+            |program: u32| self.programs.get(program as usize).is_some_and(ArrayProgram::is_resident);
+        let kinds: Vec<TensorKind> =
+            tensors.iter().filter_map(|tensor| Some(self.tensors.get(*tensor as usize)?.kind)).collect();
+        let is_appended = !kinds.contains(&TensorKind::Chunks) || kinds.contains(&TensorKind::Appended);
+        is_resident(*before) && is_resident(*program) && is_appended
     }
 }
 
@@ -213,7 +244,11 @@ impl Groups {
                 return fault(format!("binds tensor {number}, which does not exist"));
             };
             let fixed = argument.role == ArgumentRole::Static;
-            if fixed != (tensor.kind == TensorKind::Static) || tensor.bytes() < argument.bytes {
+            let appended = argument.role == ArgumentRole::State;
+            if fixed != (tensor.kind == TensorKind::Static)
+                || appended != (tensor.kind == TensorKind::Appended)
+                || tensor.bytes() < argument.bytes
+            {
                 let (name, role) = (&argument.name, argument.role.name());
                 return fault(format!(
                     "binds {} to {name}, which is {role} with {} bytes",
@@ -281,6 +316,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
+        TensorKind::Appended => "appended",
         TensorKind::Start => "start",
     }
 }
@@ -337,6 +373,7 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
         "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
+        "appended" => TensorKind::Appended,
         "start" => TensorKind::Start,
         word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),
     };

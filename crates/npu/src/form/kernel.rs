@@ -5,7 +5,7 @@ use std::fmt;
 use girih_graph::{BLOCK_POSITIONS, Pairing};
 use girih_tensor::Result;
 
-use super::keys::{START_BYTES, chunk_bytes};
+use super::keys::{START_BYTES, appended_bytes, chunk_bytes};
 use super::read::FormLine;
 use super::schedule::text::parameters;
 use super::schedule::{Affine, Parameter, ParameterValue};
@@ -87,10 +87,39 @@ pub enum Kernel {
         /// Values of a row.
         n: u32,
     },
+    /// `(x [heads, size], row)`: copies the keys or the values of a position to their place among
+    /// the chunks, of which `row` is a tensor of `TensorKind::Appended`.
+    Append {
+        /// KV heads.
+        heads: u32,
+        /// Values of a head.
+        size: u32,
+        /// Which half of a chunk it writes.
+        half: ChunkHalf,
+    },
     /// `(q [rows, heads, size], chunks, start, y [rows, heads, size])`: attention
     /// over keys and values in the layout of [`chunk_bytes`], at the positions of a
     /// tensor of `TensorKind::Start`.
     Attend(AttendSizes),
+}
+
+/// A half of a chunk, as [`chunk_bytes`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkHalf {
+    /// The first half.
+    Keys,
+    /// The second half.
+    Values,
+}
+
+impl ChunkHalf {
+    /// The name in printed groups.
+    pub fn name(self) -> &'static str {
+        match self {
+            ChunkHalf::Keys => "keys",
+            ChunkHalf::Values => "values",
+        }
+    }
 }
 
 /// The activations of a gate that the array has code for.
@@ -149,6 +178,7 @@ impl Kernel {
             Kernel::Gate { .. } => "gate",
             Kernel::Add { .. } => "add",
             Kernel::Bias { .. } => "bias",
+            Kernel::Append { .. } => "append",
             Kernel::Attend(_) => "attend",
         }
     }
@@ -172,6 +202,7 @@ impl Kernel {
             }
             Kernel::Gate { n, .. } | Kernel::Add { n } => vec![of(1, n); 3],
             Kernel::Bias { rows, n } => vec![of(rows, n), of(1, n), of(rows, n)],
+            Kernel::Append { heads, size, .. } => vec![of(heads, size), appended_bytes(heads, size)],
             Kernel::Attend(AttendSizes { rows, heads, kv_heads, size, keys, .. }) => {
                 let x = of(rows, size) * u64::from(heads);
                 let chunks = u64::from(kv_heads) * u64::from(keys) / BLOCK_POSITIONS as u64;
@@ -212,6 +243,7 @@ impl Kernel {
             Kernel::Gate { n, .. } => 4 * u64::from(n),
             Kernel::Add { n } => u64::from(n),
             Kernel::Bias { rows, n } => u64::from(rows) * u64::from(n),
+            Kernel::Append { .. } => 0,
             Kernel::Attend(AttendSizes { rows, heads, size, keys, .. }) => {
                 4 * u64::from(rows) * u64::from(heads) * u64::from(size) * u64::from(keys)
             }
@@ -236,6 +268,9 @@ impl fmt::Display for Kernel {
             Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
             Kernel::Add { n } => write!(f, "add n={n}"),
             Kernel::Bias { rows, n } => write!(f, "bias rows={rows} n={n}"),
+            Kernel::Append { heads, size, half } => {
+                write!(f, "append_{} heads={heads} size={size}", half.name())
+            }
             Kernel::Attend(sizes) => {
                 let AttendSizes { rows, heads, kv_heads, size, keys, latest, causal, window, scale } = sizes;
                 write!(f, "attend rows={rows} heads={heads} kv_heads={kv_heads} size={size} keys={keys} ")?;
@@ -269,6 +304,7 @@ pub(super) fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
     let rope = |pairing| {
         Ok(Kernel::Rope { rows: whole("rows")?, heads: whole("heads")?, size: whole("size")?, pairing })
     };
+    let append = |half| Ok(Kernel::Append { heads: whole("heads")?, size: whole("size")?, half });
     let (base, weights) = WeightLayout::split(name);
     match base {
         "gemm" => Ok(Kernel::Gemm { m: whole("m")?, n: whole("n")?, k: whole("k")?, weights }),
@@ -287,6 +323,8 @@ pub(super) fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
         "gate_gelu_tanh" => Ok(Kernel::Gate { n: whole("n")?, act: GateAct::GeluTanh }),
         "add" => Ok(Kernel::Add { n: whole("n")? }),
         "bias" => Ok(Kernel::Bias { rows: whole("rows")?, n: whole("n")? }),
+        "append_keys" => append(ChunkHalf::Keys),
+        "append_values" => append(ChunkHalf::Values),
         "attend" => Ok(Kernel::Attend(AttendSizes {
             rows: whole("rows")?,
             heads: whole("heads")?,

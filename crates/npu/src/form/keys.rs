@@ -44,3 +44,40 @@ pub fn attended_blocks(rows: u32, context: u32, window: u32) -> u32 {
 pub fn chunk_bytes(size: u32) -> u32 {
     2 * BLOCK_POSITIONS as u32 * size * 2
 }
+
+/// Bytes from the first word of a position's keys to the end of its values, over all heads of a
+/// block: what a tensor of `TensorKind::Appended` covers.
+pub fn appended_bytes(heads: u32, size: u32) -> u64 {
+    let between = u64::from(heads.saturating_sub(1)) * u64::from(chunk_bytes(size));
+    between + values_offset(size) + u64::from(size) * 2
+}
+
+/// Bytes from the keys of a position to its values.
+pub fn values_offset(size: u32) -> u64 {
+    u64::from(chunk_bytes(size) / 2)
+}
+
+/// The byte offset of a position's keys in chunks of `heads` heads. The position is counted from the
+/// first key of the first block.
+pub fn appended_offset(heads: u32, size: u32, position: u32) -> u64 {
+    let (block, row) = (position / BLOCK_POSITIONS as u32, position % BLOCK_POSITIONS as u32);
+    let blocks = u64::from(block) * u64::from(heads) * u64::from(chunk_bytes(size));
+    blocks + u64::from(row) * u64::from(size) * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_lies_in_the_rows_of_its_block() {
+        let (heads, size) = (3, 16);
+        let chunk = u64::from(chunk_bytes(size));
+        assert_eq!(appended_offset(heads, size, 0), 0);
+        assert_eq!(appended_offset(heads, size, 63), 63 * 32);
+        assert_eq!(appended_offset(heads, size, 64), 3 * chunk);
+        assert_eq!(appended_offset(heads, size, 130), 6 * chunk + 2 * 32);
+        let last = appended_offset(heads, size, 63) + appended_bytes(heads, size);
+        assert_eq!(last, 3 * chunk, "the values of the last position end with the block");
+    }
+}

@@ -96,7 +96,8 @@ pub struct RowTiling {
 }
 
 /// The tile of a kernel on elements. For a bias, the chunks are parts of rows
-/// and the herd is one row of cores. For unpacking, a chunk is whole groups of a tile.
+/// and the herd is one row of cores. For unpacking, a chunk is whole groups of a tile;
+/// for appending, it is a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementTiling {
     /// The cores, as in [`RowTiling`].
@@ -218,7 +219,7 @@ impl Tiling {
             "rms_norm" | "rope" => {
                 Tiling::Rows(RowTiling { herd: field(line, "herd")?, step: number(line, "step")? })
             }
-            "gate" | "add" | "bias" | "dequant" => {
+            "gate" | "add" | "bias" | "append" | "dequant" => {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
             "attend" => Tiling::Attend(AttendTiling {

@@ -20,15 +20,16 @@ pub(super) struct ShimFeed {
 /// at the end the commands wait for all tasks. A descriptor is only rewritten after
 /// the task that uses it has ended.
 ///
-/// At the end of a resident launch they wait for results only: each core receives all
+/// A resident launch is short, so its operands are pushed first: they have the longer way. At its end, the commands
+/// wait for results only: each core receives all
 /// of its operands before it sends its last result, so the tasks of operands have ended.
 /// The simulator reports a task that has not.
 pub(super) fn commands(feeds: Vec<ShimFeed>, resident: bool) -> Vec<ProcessorCommand> {
     let mut commands = Vec::new();
-    // Result buffers must be able to drain before the cores receive input.
-    let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
-        feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
-    let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
+    // In other launches, result buffers can drain before the cores receive input.
+    let (first, second): (Vec<ShimFeed>, Vec<ShimFeed>) =
+        feeds.into_iter().partition(|feed| (feed.channel.direction == Direction::S2mm) != resident);
+    let feeds: Vec<ShimFeed> = first.into_iter().chain(second).collect();
     let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
     for feed in &feeds {
         tasks.extend((0..feed.tasks.len()).map(|task| (task, feed)));

@@ -232,8 +232,9 @@ impl FromStr for ArrayMapping {
 
 /// Returns the kernel's name of a rule without its activation, pairing or layout of weights.
 fn kind(word: &str) -> &str {
-    let known =
-        ["rope", "gate", "gemm", "gemv"].into_iter().find(|kind| word.split('_').next() == Some(*kind));
+    let known = ["rope", "gate", "gemm", "gemv", "append"]
+        .into_iter()
+        .find(|kind| word.split('_').next() == Some(*kind));
     known.unwrap_or(word)
 }
 

@@ -1,7 +1,9 @@
 //! The six passes. Each is a pure function from one form to the next; none
-//! calls another, and only tiling searches.
+//! calls another, and only tiling searches. At last, launches that are alike are fused.
 
+mod append;
 mod feed;
+mod fuse;
 mod mapping;
 mod padding;
 pub mod partition;
@@ -27,6 +29,7 @@ use crate::form::schedule::Schedule;
 use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
+pub use fuse::FUSED;
 pub use mapping::{ArrayMapping, ArrayWeights, TileRule};
 pub use policy::{AttentionPlacement, Grouping, Policy};
 pub use site::{array_split, without_program};
@@ -34,7 +37,7 @@ pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
 /// for any program, so that cached schedules of older versions are not used.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Receives every form, for `--dump`.
 pub trait Dump {
@@ -71,7 +74,9 @@ pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> 
     checked(tiled, &program.name, target, dump)?;
     let placed = checked(Placed { name, arguments, launches: placed }, &program.name, target, dump)?;
     let routed = checked(route::route(placed, target)?, &program.name, target, dump)?;
-    let schedule = checked(schedule::schedule(&routed, target)?, &program.name, target, dump)?;
+    let scheduled = schedule::schedule(&routed, target)?;
+    let launches = fuse::fuse(program, scheduled.launches, target);
+    let schedule = checked(Schedule { launches, ..scheduled }, &program.name, target, dump)?;
     match resident::overloaded_switch(&schedule.launches, target) {
         None => Ok(schedule),
         Some((tile, sentence)) => Err(Error::new(format!(

@@ -4,6 +4,7 @@ use girih_graph::{Graph, ValueId};
 use girih_tensor::{DType, Error, Result};
 
 use super::site::{Answer, ArrayOp, ArrayOperand};
+use super::tile::gemv_side;
 use crate::form::weights::{TILE_COLUMNS, TILE_ROWS};
 use crate::target::Target;
 
@@ -109,7 +110,14 @@ fn granules(
                 ArrayOperand::Weight(weight, [Some(y), Some(x)]) if dtype(weight) == DType::Q4NX => {
                     let (x, y) = (root(x), root(y));
                     granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
-                    granules[y] = common_multiple(granules[y], TILE_ROWS * target.array.compute_rows)?;
+                    let cores = match program.op {
+                        // The head is large: equal shares for all cores of its launch cost little.
+                        ArrayOp::Linear { each_output_row: true, .. } => {
+                            target.array.columns * gemv_side(target)
+                        }
+                        _ => target.array.compute_rows,
+                    };
+                    granules[y] = common_multiple(granules[y], TILE_ROWS * cores)?;
                 }
                 _ => {}
             }

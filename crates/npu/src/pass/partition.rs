@@ -5,17 +5,18 @@ use girih_graph::split::name_in_layer;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Op, ValueId};
 use girih_tensor::{DType, Error, Result};
 
+use super::append::AppendedStates;
 use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers};
-use super::tile::{block_granule, gemv_side};
+use super::tile::block_granule;
 use crate::form::groups::{
-    ArrayProgram, ArrayTensor, AttendSizes, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
-    TensorKind, attended_blocks, chunk_bytes, latest_start,
+    ArrayProgram, ArrayTensor, AttendSizes, ChunkHalf, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
+    TensorKind, appended_bytes, attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
-use crate::form::weights::{TILE_ROWS, WeightLayout};
+use crate::form::weights::WeightLayout;
 use crate::target::Target;
 
 /// The maximum number of results of one launch of the head. A larger head is split
@@ -41,14 +42,15 @@ const MAX_HEAD_SIZE: u32 = 1 << 16;
 pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
     let answers = answers(graph, policy);
+    let dtype = |weight| array_dtype(graph, &answers, mapping, weight);
+    let padding = ColumnPadding::new(graph, &answers, target, dtype)?;
     let mut partitioner = Partitioner {
         graph,
         target,
         mapping,
-        padding: ColumnPadding::new(graph, &answers, target, |weight| {
-            array_dtype(graph, &answers, mapping, weight)
-        })?,
         answers: &answers,
+        appended: AppendedStates::of(graph, &answers, policy.grouping, &padding),
+        padding,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -58,11 +60,16 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         tensor_of: vec![None; graph.values.len()],
     };
     let mut segment = Vec::new();
+    let mut writes = Vec::new();
     for (index, answer) in answers.iter().enumerate() {
         match answer {
             Answer::View(_) => {}
+            Answer::Host(..) if partitioner.is_appended(index) => {
+                writes.push(StepAction::Host { node: index as u32 });
+            }
             Answer::Host(..) | Answer::NoProgram(_) => {
                 partitioner.close(&mut segment, false)?;
+                partitioner.groups.steps.append(&mut writes);
                 partitioner.groups.steps.push(StepAction::Host { node: index as u32 });
             }
             Answer::Array(node @ ArrayNode { op: ArrayOp::Linear { each_output_row: true, .. }, .. }) => {
@@ -87,6 +94,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         }
     }
     partitioner.close(&mut segment, false)?;
+    partitioner.groups.steps.append(&mut writes);
     Ok(partitioner.groups)
 }
 
@@ -116,6 +124,7 @@ struct Partitioner<'a> {
     target: &'a Target,
     mapping: &'a ArrayMapping,
     answers: &'a [Answer],
+    appended: AppendedStates,
     padding: ColumnPadding,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
@@ -159,6 +168,7 @@ impl Partitioner<'_> {
                     inputs += 1;
                     format!("in.{}", inputs - 1)
                 }
+                ArgumentRole::State => "appended".to_owned(),
                 _ => name_in_layer(&tensor.name).to_owned(),
             };
             let bytes = if each_output_row && role != ArgumentRole::Static {
@@ -181,10 +191,15 @@ impl Partitioner<'_> {
         if !written {
             return ArgumentRole::Input;
         }
+        if tensor.kind == TensorKind::Appended {
+            return ArgumentRole::State;
+        }
         let views = |value: &ValueId| self.graph.value(self.padding.root(*value)).name == tensor.name;
+        // The host writes these rows to the state after all programs.
+        let is_row = self.graph.find(&tensor.name).is_some_and(|value| self.appended.is_row(value));
         let read_later = self.graph.nodes[last + 1..].iter().any(|node| node.inputs.iter().any(views));
         let leaves = self.graph.output().is_some_and(|output| views(&output));
-        if read_later || leaves { ArgumentRole::Output } else { ArgumentRole::Intermediate }
+        if read_later || is_row || leaves { ArgumentRole::Output } else { ArgumentRole::Intermediate }
     }
 
     /// Returns the program with this content, added if it is new.
@@ -208,6 +223,9 @@ impl Partitioner<'_> {
         let mut tensors = operands.collect::<Result<Vec<u32>>>()?;
         tensors.push(self.operand(ArrayOperand::Rows(output))?);
         let kernel = self.kernel(node.op, &tensors)?;
+        if let [_, ArrayOperand::Chunks { keys, values, .. }, ..] = node.operands[..] {
+            self.append([keys, values], tensors[1], draft)?;
+        }
         if let Kernel::Gemm { n, k, weights: WeightLayout::Groups, .. } = kernel {
             tensors[1] = self.unpack(tensors[1], [n, k], draft)?;
         }
@@ -233,6 +251,34 @@ impl Partitioner<'_> {
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
+            draft.launches.push(KernelLaunch { name, kernel, arguments, tiling, resident: self.resident() });
+        }
+        Ok(())
+    }
+
+    /// Whether a node writes a state that a program appends to.
+    fn is_appended(&self, index: usize) -> bool {
+        let node = &self.graph.nodes[index];
+        node.op == Op::Write && self.appended.row(node.output).is_some()
+    }
+
+    /// Adds the launches that append the keys and the values of the step to their chunks, if a program
+    /// does so.
+    fn append(&mut self, states: [ValueId; 2], chunks: u32, draft: &mut ProgramDraft) -> Result<()> {
+        let [Some(keys), Some(values)] = states.map(|state| self.appended.row(state)) else { return Ok(()) };
+        let shape = self.graph.value(states[0]).shape;
+        let ArrayTensor { name, extent, .. } = self.groups.tensors[chunks as usize].clone();
+        let [heads, size] = [shape.stride() / shape.columns().max(1), shape.columns()].map(size);
+        let (heads, size) = (heads?, size?);
+        let columns = size_of_bytes(appended_bytes(extent[0], size))?;
+        let (kind, dtype) = (TensorKind::Appended, DType::BF16);
+        let place = self.add(ArrayTensor { name, kind, dtype, extent, padded: [1, columns] })?;
+        for (row, half) in [(keys, ChunkHalf::Keys), (values, ChunkHalf::Values)] {
+            let row = self.operand(ArrayOperand::Rows(row))?;
+            let arguments = [row, place].map(|tensor| draft.argument(tensor)).to_vec();
+            draft.written[arguments[1] as usize] = true;
+            let kernel = Kernel::Append { heads, size, half };
+            let (name, tiling) = (format!("mixer.append_{}", half.name()), self.mapping.tiling(&kernel));
             draft.launches.push(KernelLaunch { name, kernel, arguments, tiling, resident: self.resident() });
         }
         Ok(())
@@ -265,19 +311,7 @@ impl Partitioner<'_> {
         else {
             return vec![kernel];
         };
-        if weights == WeightLayout::Q4nx {
-            // Whole tiles for every core, and a small launch for the rest.
-            let cores = self.target.array.columns * gemv_side(self.target);
-            let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
-            if first == 0 || rest == 0 || rest * 8 > n {
-                return vec![kernel];
-            }
-            return vec![
-                Kernel::Gemv { first: 0, n: first, k, weights },
-                Kernel::Gemv { first, n: rest, k, weights },
-            ];
-        }
-        if n <= MAX_LAUNCH_VALUES {
+        if weights == WeightLayout::Q4nx || n <= MAX_LAUNCH_VALUES {
             return vec![kernel];
         }
         // Equal parts have one tiling; without them, the last part is smaller.
@@ -465,6 +499,12 @@ fn array_dtype(graph: &Graph, answers: &[Answer], mapping: &ArrayMapping, value:
     if packs && programs.any(|node| node.operands.iter().any(is_matrix)) { DType::Q4NX } else { DType::BF16 }
 }
 
+/// The number of values of 2 bytes.
+fn size_of_bytes(bytes: u64) -> Result<u32> {
+    u32::try_from(bytes / 2)
+        .map_err(|_| Error::new(format!("{bytes} bytes of keys and values exceed 32 bits")))
+}
+
 /// Returns the value that a value is a view of: the input of its reshapes.
 pub fn root(graph: &Graph, value: ValueId) -> ValueId {
     let mut root = value;
@@ -484,7 +524,7 @@ fn name_of(launches: &[KernelLaunch]) -> String {
     let first = computing.next().map(|launch| launch.kernel.name());
     let starts = |name: &str| first == Some(name);
     match launches {
-        [launch] if launch.kernel.name() == "attend" => "flash_attn".to_owned(),
+        _ if has("attend") => "flash_attn".to_owned(),
         [launch] => {
             let sizes = launch.kernel.to_string().replace([' ', '='], "_");
             sizes.split("_epsilon").next().unwrap_or(&sizes).to_owned()

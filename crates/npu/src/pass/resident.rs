@@ -41,8 +41,9 @@ fn home(kernel: &Kernel, target: &Target) -> Tile {
         Kernel::Rope { .. } => 2,
         Kernel::Add { .. } => 3,
         Kernel::Gate { .. } => 5,
-        Kernel::RmsNorm { .. } => 0,
-        Kernel::Bias { .. } => 7,
+        Kernel::Bias { .. } => 4,
+        Kernel::Append { .. } => 6,
+        Kernel::RmsNorm { .. } => 7,
     };
     let above = u32::from(product_herd(target).rows).min(target.array.compute_rows - 1) as u8;
     Tile::new((column % target.array.columns) as u8, lower_left(target).row + above)

@@ -2,6 +2,7 @@
 //! only pass that has to choose. A mapping determines the choice; without one,
 //! the pass returns guesses, best first.
 
+mod append;
 mod attend;
 mod bias;
 mod dequant;
@@ -105,6 +106,7 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
         Kernel::Bias { rows, n } => {
             bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
         }
+        Kernel::Append { size, .. } => vec![Tiling::Elements(append::tiling(size))],
         Kernel::Attend(sizes) => attend::space(sizes, target).into_iter().map(Tiling::Attend).collect(),
     }
 }
@@ -139,6 +141,9 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
         }
         (Kernel::Add { n }, Tiling::Elements(tile)) => rows::build_elements(launch, "add", n, tile, target),
         (Kernel::Bias { rows, n }, Tiling::Elements(tile)) => bias::build(launch, [rows, n], tile, target),
+        (Kernel::Append { heads, size, half }, Tiling::Elements(tile)) => {
+            append::build(launch, [heads, size], half, tile)
+        }
         (Kernel::Attend(sizes), Tiling::Attend(tile)) => attend::build(launch, sizes, tile, target),
         _ => None,
     };

@@ -36,8 +36,8 @@ impl LaunchSim<'_> {
                         return Ok(());
                     }
                 }
-                Some(&ControlOp::Wait(channel)) => {
-                    if !self.wait(channel) {
+                Some(&ControlOp::Wait { channel, is_last }) => {
+                    if !self.wait(channel, is_last) {
                         return Ok(());
                     }
                 }
@@ -107,9 +107,9 @@ impl LaunchSim<'_> {
         true
     }
 
-    /// Takes a token. Always returns false: the token is missing, or taking it
-    /// takes time.
-    fn wait(&mut self, channel: u32) -> bool {
+    /// Takes a token. Returns false if the token is missing, or if taking it takes time: that of the
+    /// last token of a command.
+    fn wait(&mut self, channel: u32, is_last: bool) -> bool {
         let state = &mut self.channels[channel as usize];
         if let Err(blocked) = state.has_token(channel) {
             self.control.blocked = Some(blocked);
@@ -121,11 +121,13 @@ impl LaunchSim<'_> {
             self.join_clock(at, &clock);
         }
         self.control.at += 1;
-        self.control.busy = true;
         let event = SimEvent::Token { channel: self.plan.channels[channel as usize].channel };
         self.emit(&event);
-        self.schedule(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
-        false
+        if is_last {
+            self.control.busy = true;
+            self.schedule(self.target.cycles(self.target.control.poll_ns * 1e-9), Due::Control);
+        }
+        !is_last
     }
 
     /// Delivers a token to the command processor.

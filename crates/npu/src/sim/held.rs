@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::time::Cycle;
 use crate::form::schedule as form;
+use crate::form::schedule::check::streams::{SwitchPort, circuit_registers, overloaded_ports, switches};
 use crate::form::schedule::{Affine, Tile, TileKind};
 use crate::target::Target;
 
@@ -21,13 +22,32 @@ pub(super) struct Register {
     pub cost: RegisterCost,
 }
 
+/// The registers of a resident launch.
+#[derive(Debug, Default)]
+pub(super) struct ResidentRegisters {
+    pub registers: Vec<Register>,
+    /// The paths of circuits, by the value of their ends.
+    paths: Vec<(u64, CircuitPath)>,
+}
+
+/// The registers of switches between the ends of a circuit.
+#[derive(Clone, Debug)]
+struct CircuitPath {
+    /// The number of registers.
+    registers: u32,
+    /// Those that also change when the path is held, because other circuits have the same ends: the port
+    /// that the source had before and the one that it has now, and the port of each destination.
+    at_ends: u32,
+    ports: Vec<SwitchPort>,
+}
+
 /// The cost of writing a register.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RegisterCost {
     /// A share of configuring its tile.
     OfTile,
-    /// As [`RegisterCost::OfTile`]: the end of a circuit, which other circuits and what runs on the
-    /// tile do not use.
+    /// The end of a circuit, which other circuits and what runs on the tile do not use. All ends of a circuit
+    /// have one value; the command processor writes the registers of switches for it.
     OfCircuit,
     /// As [`RegisterCost::OfTile`], and bytes of a program.
     Program(f64),
@@ -44,6 +64,8 @@ pub(super) struct HeldConfiguration {
     /// The configuration of a launch that is not resident.
     whole: Option<u64>,
     registers: HashMap<u64, u64>,
+    /// The paths of circuits that are held. Each has ports of its own.
+    paths: HashMap<u64, CircuitPath>,
 }
 
 impl HeldConfiguration {
@@ -51,6 +73,7 @@ impl HeldConfiguration {
     /// the array already had it.
     pub fn replace(&mut self, configuration: u64) -> bool {
         self.registers.clear();
+        self.paths.clear();
         self.whole.replace(configuration) == Some(configuration)
     }
 
@@ -59,29 +82,47 @@ impl HeldConfiguration {
     /// program need and no launch before them uses, so that they share the fixed cost.
     pub fn write<'a>(
         &mut self,
-        registers: &[Register],
-        following: impl Iterator<Item = &'a [Register]>,
+        launch: &ResidentRegisters,
+        following: impl Iterator<Item = &'a ResidentRegisters>,
         target: &Target,
     ) -> Cycle {
         self.whole = None;
         let mut written = Written::default();
-        registers.iter().for_each(|register| self.put(register, &mut written));
+        launch.registers.iter().for_each(|register| self.put(register, &mut written));
+        let mut words = self.connect(launch, &mut written, target);
         let mut used = InUse::default();
-        used.add(registers);
+        used.add(&launch.registers);
         for launch in following {
             if written.tiles.is_empty() {
                 break;
             }
-            for register in used.unused(launch) {
+            for register in used.unused(&launch.registers) {
                 self.put(register, &mut written);
             }
-            used.add(launch);
+            words += self.connect(launch, &mut written, target);
+            used.add(&launch.registers);
         }
         let control = &target.control;
         let fixed = if written.tiles.is_empty() { 0.0 } else { control.configure_us };
         let micros = fixed + control.configure_tile_us * written.tiles.len() as f64;
-        let nanos = control.configure_byte_ns * written.bytes + control.write_ns * f64::from(written.words);
+        let words = words + written.words;
+        let nanos = control.configure_byte_ns * written.bytes + control.write_ns * f64::from(words);
         target.cycles(micros * 1e-6 + nanos * 1e-9)
+    }
+
+    /// Writes the circuits of a launch whose ends have just been written, and returns the number of registers. Paths
+    /// stay while the switches have ports for all of them; otherwise only those of the launch do.
+    fn connect(&mut self, launch: &ResidentRegisters, written: &mut Written, target: &Target) -> u32 {
+        let mut words = 0;
+        for (value, path) in launch.paths.iter().filter(|(value, _)| written.circuits.remove(value)) {
+            let is_held = self.paths.insert(*value, path.clone()).is_some();
+            words += if is_held { path.at_ends } else { path.registers };
+        }
+        let ports = self.paths.values().flat_map(|path| path.ports.iter().copied());
+        if words > 0 && !overloaded_ports(ports, target).is_empty() {
+            self.paths.retain(|value, _| launch.paths.iter().any(|(own, _)| own == value));
+        }
+        words
     }
 
     /// Writes a register if it holds another value.
@@ -91,7 +132,8 @@ impl HeldConfiguration {
             RegisterCost::EachLaunch => written.words += 1,
             _ if is_held => {}
             RegisterCost::Word => written.words += 1,
-            RegisterCost::OfTile | RegisterCost::OfCircuit => _ = written.tiles.insert(register.tile),
+            RegisterCost::OfTile => _ = written.tiles.insert(register.tile),
+            RegisterCost::OfCircuit => _ = written.circuits.insert(register.value),
             RegisterCost::Program(program) => {
                 written.tiles.insert(register.tile);
                 written.bytes += program;
@@ -112,6 +154,8 @@ struct Written {
     tiles: BTreeSet<Tile>,
     /// The bytes of programs.
     bytes: f64,
+    /// The circuits with an end that was written, by value.
+    circuits: HashSet<u64>,
     /// The other writes of the command processor.
     words: u32,
 }
@@ -153,7 +197,7 @@ impl InUse {
 
 /// Returns the registers of a launch whose cores have programs of these sizes. Descriptors of shim
 /// tiles are excluded, because each push writes them.
-pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Vec<Register> {
+pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> ResidentRegisters {
     let mut registers = Vec::new();
     let mut add = |name: String, tile: Tile, value: String, cost: RegisterCost| {
         let value = hash(&value);
@@ -196,7 +240,12 @@ pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Vec<Reg
             add(format!("count {} {number}", core.tile), core.tile, count.to_string(), RegisterCost::Word);
         }
     }
-    registers
+    let path = |route: &form::Route| {
+        let at_ends = 2 + route.to.len() as u32;
+        let ports = switches(route).into_iter().collect();
+        (hash(&format!("{route:?}")), CircuitPath { registers: circuit_registers(route), at_ends, ports })
+    };
+    ResidentRegisters { registers, paths: launch.routes.iter().map(path).collect() }
 }
 
 /// Whether the chain of a channel comes back to its first descriptor: it continues from launch to
@@ -277,11 +326,24 @@ mod tests {
 
     /// Writes the registers of launches, one after another, and returns the microseconds of each.
     fn micros(launches: &[&[Register]]) -> Vec<f64> {
+        let of = |registers: &&[Register]| {
+            let circuits = registers.iter().filter(|register| register.cost == RegisterCost::OfCircuit);
+            let values: BTreeSet<u64> = circuits.map(|register| register.value).collect();
+            // A circuit that leaves two switches, the first with as many streams as its value.
+            let path = |value: u64| {
+                let ports =
+                    [vec![(Tile::new(0, 0), "north"); value as usize], vec![(Tile::new(0, 1), "north")]];
+                (value, CircuitPath { registers: 6, at_ends: 3, ports: ports.concat() })
+            };
+            let paths = values.into_iter().map(path).collect();
+            ResidentRegisters { registers: registers.to_vec(), paths }
+        };
+        let launches: Vec<ResidentRegisters> = launches.iter().map(of).collect();
         let target = Target::named("xdna2-strix").unwrap();
         let mut held = HeldConfiguration::default();
         let write = |number: usize| {
-            let following = launches[number + 1..].iter().copied();
-            target.seconds(held.write(launches[number], following, &target)) * 1e6
+            let following = launches[number + 1..].iter();
+            target.seconds(held.write(&launches[number], following, &target)) * 1e6
         };
         (0..launches.len()).map(write).collect()
     }
@@ -309,15 +371,20 @@ mod tests {
     #[test]
     fn a_circuit_is_written_early_if_none_of_its_ends_is_used() {
         let control = Target::named("xdna2-strix").unwrap().control;
-        let (fixed, tile) = (control.configure_us, control.configure_tile_us);
         let [left, right] = [0, 1].map(|column| Tile::new(column, 0));
+        let words = |count: f64| control.write_ns * 1e-3 * count;
         let end = |name, tile, value| register(name, tile, value, RegisterCost::OfCircuit);
-        let first = [end(0, left, 7)];
+        let configured = control.configure_us + control.configure_tile_us;
+        let first = [register(9, left, 5, RegisterCost::OfTile), end(0, left, 2)];
         // Its ends are other channels, of a tile that the first launch uses too.
-        let apart = [end(1, left, 8), end(2, right, 8)];
-        assert_micros(&[&first, &apart], &[fixed + 2.0 * tile, 0.0]);
-        let joined = [end(0, left, 8), end(2, right, 8)];
-        assert_micros(&[&first, &joined], &[fixed + tile, fixed + 2.0 * tile]);
+        let apart = [end(1, left, 3), end(2, right, 3)];
+        assert_micros(&[&first, &apart], &[configured + words(12.0), 0.0]);
+        let joined = [end(0, left, 3), end(2, right, 3)];
+        assert_micros(&[&first, &joined, &joined], &[configured + words(6.0), words(6.0), 0.0]);
+        // Six ports lead north: both paths are held, and only the ends change.
+        assert_micros(&[&first, &joined, &first], &[configured + words(6.0), words(6.0), words(3.0)]);
+        let wide = [end(0, left, 5), end(2, right, 5)];
+        assert_micros(&[&first, &wide, &first], &[configured + words(6.0), words(6.0), words(6.0)]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use girih_tensor::{Error, Result};
 
-use super::held::{self, Register};
+use super::held::{self, ResidentRegisters};
 use crate::form::schedule as form;
 use crate::form::schedule::registers::stride_fault;
 use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
@@ -34,7 +34,7 @@ pub(super) struct LaunchPlan {
     /// Equal for launches that take the same time.
     pub identity: u64,
     /// The registers of a resident launch; none of others.
-    pub registers: Option<Vec<Register>>,
+    pub registers: Option<ResidentRegisters>,
     /// Tiles that the launch configures.
     pub tiles: usize,
     /// Bytes of the programs of all cores.
@@ -140,10 +140,19 @@ pub(super) enum CoreOp {
 /// One step of the command processor.
 #[derive(Clone, Debug)]
 pub(super) enum ControlOp {
-    Enter { count: u32, end: u32 },
-    Repeat { start: u32 },
+    Enter {
+        count: u32,
+        end: u32,
+    },
+    Repeat {
+        start: u32,
+    },
     Push(ChannelIndex, TaskPlan, Affine),
-    Wait(ChannelIndex),
+    /// Takes a token. If another wait of the same command follows, only that one takes time.
+    Wait {
+        channel: ChannelIndex,
+        is_last: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -200,6 +209,9 @@ impl LaunchPlan {
         let starts = starts.collect::<Result<Vec<_>>>()?;
         let mut commands = Vec::new();
         planner.commands(&launch.commands, &mut commands)?;
+        if launch.resident {
+            planner.join_waits(&mut commands);
+        }
         let mut tiles: Vec<Tile> = planner.channels.iter().map(|plan| plan.channel.tile).collect();
         tiles.extend(launch.cores.iter().map(|core| core.tile));
         tiles.sort_unstable();
@@ -501,11 +513,30 @@ impl LaunchPlanner<'_> {
                     orders.push(ControlOp::Push(self.channel(push.channel)?, task, push.offset.clone()));
                 }
                 form::ProcessorCommand::Wait(channel) => {
-                    orders.push(ControlOp::Wait(self.channel(*channel)?))
+                    orders.push(ControlOp::Wait { channel: self.channel(*channel)?, is_last: true })
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl LaunchPlanner<'_> {
+    /// Joins waits for the same channel of neighbouring columns: one command waits for them (mlir-aie,
+    /// `aiex.npu.sync` with `column_num`).
+    fn join_waits(&self, commands: &mut [ControlOp]) {
+        let column_after = |channel: u32| {
+            let Channel { tile, direction, number } = self.channels[channel as usize].channel;
+            Tile { column: tile.column + 1, ..tile }.channel(direction, number)
+        };
+        for at in 1..commands.len() {
+            let [ControlOp::Wait { channel, is_last }, ControlOp::Wait { channel: next, .. }] =
+                &mut commands[at - 1..=at]
+            else {
+                continue;
+            };
+            *is_last = column_after(*channel) != self.channels[*next as usize].channel;
+        }
     }
 }
 

@@ -126,7 +126,7 @@ impl Simulator {
             let configure = match &plan.registers {
                 Some(registers) => {
                     let following = program.plans[number + 1..].iter();
-                    let following = following.map_while(|next| next.registers.as_deref());
+                    let following = following.map_while(|next| next.registers.as_ref());
                     self.held.write(registers, following, &self.target)
                 }
                 None if self.held.replace(plan.configuration) => 0,

@@ -3,6 +3,7 @@
 
 use girih_npu::Target;
 use girih_npu::blob::{BlobCache, decode, digest, encode, read, read_for_its_target};
+use girih_npu::driver::Compiler;
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{ArrayMapping, Grouping, NoDump, Policy, VERSION, compile, groups};
@@ -130,7 +131,7 @@ fn the_version_of_the_passes_rises_with_their_schedules() {
     for program in head.programs.iter().chain(&resident.programs) {
         text += &compile(program, &target, &mut NoDump).unwrap().to_string();
     }
-    assert_eq!((VERSION, &digest(&text)[..16]), (10, "b2583525f7a5c2a0"));
+    assert_eq!((VERSION, &digest(&text)[..16]), (11, "47cd22392c7e77c2"));
 }
 
 /// Float parameters of kernel calls are stored once, in a section of their own.
@@ -226,6 +227,37 @@ fn a_blob_whose_schedule_breaks_a_rule_is_refused_by_name() {
         error.starts_with(sentence) && error.ends_with("has 65 iterations; 1..=64 is allowed"),
         "{error}"
     );
+}
+
+/// A second start takes the grouping that the first one chose, even one chosen before the cache was opened.
+#[test]
+fn the_chosen_grouping_is_kept_beside_the_blobs() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("groupings");
+    let _ = std::fs::remove_dir_all(&folder);
+    let cache = BlobCache::open(&folder).unwrap();
+    let (target, graph) = (Target::named("toy").unwrap(), llama(&SMALL, key(1)));
+    let first = Compiler::new(target.clone(), Policy::BY_COST, None);
+    let policy = first.policy_for(&graph);
+    let mapping = ArrayMapping {
+        policy: Policy { grouping: Grouping::ByCost, ..policy },
+        ..ArrayMapping::from(Policy::BY_COST)
+    };
+    let place = BlobCache::grouping_key(&graph, &mapping, &target);
+    assert_eq!(cache.grouping(&place).unwrap(), None);
+    first.use_cache(cache.clone());
+    assert_eq!(cache.grouping(&place).unwrap(), Some(policy.grouping));
+    let second =
+        || Compiler::new(target.clone(), Policy::BY_COST, Some(cache.clone())).policy_for(&graph).grouping;
+    cache.keep_grouping(&place, Grouping::Stitched).unwrap();
+    assert_eq!(second(), Grouping::Stitched, "it is not chosen again");
+    let file = folder.join(format!("{place}.grouping"));
+    for wrong in ["by-cost", "", "joined "] {
+        std::fs::write(&file, wrong).unwrap();
+        let error = cache.grouping(&place).unwrap_err().to_string();
+        assert!(error.contains("has no known grouping"), "{error}");
+    }
+    assert_eq!(second(), policy.grouping, "it is chosen again");
+    assert_eq!(cache.grouping(&place).unwrap(), Some(policy.grouping));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use girih_npu::Target;
 use girih_npu::form::PassForm as _;
-use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch, START_BYTES};
+use girih_npu::form::groups::{ArrayProgram, AttendSizes, ChunkHalf, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
@@ -53,6 +53,7 @@ fn programs() -> Vec<(&'static str, String)> {
     });
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
+        ("append", Kernel::Append { heads: 4, size: 64, half: ChunkHalf::Values }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),
         ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Rows }),
         ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256, weights: WeightLayout::Rows }),

@@ -2,14 +2,14 @@
 //! the estimate counts from shapes.
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
-use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_graph::{Backend as _, Error, Key, Outputs, Role, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
     host_spread, time_programs,
 };
 use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
 use girih_npu::form::schedule::{DmaAddress, Schedule};
-use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
+use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
 
@@ -124,35 +124,57 @@ fn no_choice_of_the_runtime_changes_a_byte() {
     }
 }
 
+/// The logits of two sequences that alternate, with attention on the array. The longer one outgrows contexts,
+/// and single tokens follow prompts in it.
+fn two_sequences(sizes: &LlamaSizes, grouping: Grouping, keys: KeyUse, contexts: Vec<u32>) -> Vec<Vec<f32>> {
+    let policy = Policy { grouping, attention: AttentionPlacement::Array };
+    let runtime = Runtime { keys, ..Runtime::default() };
+    let npu = Npu::new("toy", NpuOptions { policy, runtime, contexts, ..plain() }).unwrap();
+    let largest = Key { context: 512, ..key(24) };
+    let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(sizes, key))).unwrap();
+    let (long, short) = (0..8, 8..16);
+    let tokens: Vec<u32> = (0..160).map(|i| i * 37 % 512).collect();
+    let mut said = Vec::new();
+    for chunk in 0..5 {
+        let at = chunk * 24;
+        said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..24]));
+    }
+    for at in 120..132 {
+        said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..1]));
+    }
+    said.push(after(&mut *runner, short.clone(), 0, &tokens[40..60]));
+    said.push(after(&mut *runner, short.clone(), 20, &tokens[60..61]));
+    said.push(after(&mut *runner, long.clone(), 132, &tokens[132..133]));
+    said.push(after(&mut *runner, short, 21, &tokens[61..62]));
+    // A prompt that continues after tokens, and another token at a position that already had one.
+    said.push(after(&mut *runner, long.clone(), 133, &tokens[100..110]));
+    said.push(after(&mut *runner, long.clone(), 143, &tokens[3..4]));
+    said.push(after(&mut *runner, long, 143, &tokens[7..8]));
+    said
+}
+
 /// A sequence that outgrows a context continues in the next; a second sequence
 /// alternates with it.
 #[test]
 fn resident_keys_belong_to_their_sequence() {
-    let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
-    let say = |keys: KeyUse, contexts: Vec<u32>| {
-        let runtime = Runtime { keys, ..Runtime::default() };
-        let npu = Npu::new("toy", NpuOptions { policy: array, runtime, contexts, ..plain() }).unwrap();
-        let largest = Key { context: 512, ..key(24) };
-        let mut runner = load(npu, &Waves, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
-        let (long, short) = (0..8, 8..16);
-        let tokens: Vec<u32> = (0..160).map(|i| i * 37 % 512).collect();
-        let mut said = Vec::new();
-        for chunk in 0..5 {
-            let at = chunk * 24;
-            said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..24]));
-        }
-        for at in 120..132 {
-            said.push(after(&mut *runner, long.clone(), at, &tokens[at as usize..][..1]));
-        }
-        said.push(after(&mut *runner, short.clone(), 0, &tokens[40..60]));
-        said.push(after(&mut *runner, short.clone(), 20, &tokens[60..61]));
-        said.push(after(&mut *runner, long, 132, &tokens[132..133]));
-        said.push(after(&mut *runner, short, 21, &tokens[61..62]));
-        said
-    };
+    let say = |keys, contexts| two_sequences(&SMALL, Grouping::Stitched, keys, contexts);
     let gathered = say(KeyUse::Gathered, Vec::new());
     assert_eq!(say(KeyUse::Kept, Vec::new()), gathered);
     assert_eq!(say(KeyUse::Kept, vec![64, 128, 256]), gathered, "promoted at 128 positions");
+}
+
+/// Whether the host writes keys and values before attention or a program appends them changes no byte, with
+/// a window that moves by a block, too.
+#[test]
+fn appended_keys_are_those_that_the_host_writes() {
+    let one = LlamaSizes { layers: 1, ..SMALL };
+    for sizes in [SMALL, LlamaSizes { window: Some(70), ..one }] {
+        let written = two_sequences(&sizes, Grouping::Joined, KeyUse::Kept, Vec::new());
+        for keys in [KeyUse::Kept, KeyUse::Gathered] {
+            let appended = two_sequences(&sizes, Grouping::Resident, keys, vec![64, 128, 256]);
+            assert_eq!(appended, written, "{keys:?}, a window of {:?}", sizes.window);
+        }
+    }
 }
 
 /// The cost of a step without the array's cycles.
@@ -189,8 +211,13 @@ fn estimates_and_runs_count_the_same() {
     let all = Runtime::default().departures().into_iter().map(|(_, runtime)| runtime);
     for runtime in all.chain([Runtime::default(), Runtime::MLIR_AIR]) {
         let array = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
-        let cases =
-            [(&PROMPT[..], 24, Policy::MLIR_AIR), (&MORE[..1], 1, Policy::MLIR_AIR), (&MORE[..1], 1, array)];
+        let resident = Policy { grouping: Grouping::Resident, ..array };
+        let cases = [
+            (&PROMPT[..], 24, Policy::MLIR_AIR),
+            (&MORE[..1], 1, Policy::MLIR_AIR),
+            (&MORE[..1], 1, array),
+            (&MORE[..1], 1, resident),
+        ];
         for (tokens, rows, policy) in cases {
             let graph = llama(&SMALL, Key { context: 256, ..key(rows) });
             let npu = Npu::new("toy", NpuOptions { runtime, policy, ..plain() }).unwrap();
@@ -278,6 +305,31 @@ fn the_host_time_of_a_token_is_the_mean_of_a_block_of_tokens() {
     let moved = ledger(511).written_bytes;
     assert!(moved > 4 * ledger(510).written_bytes, "{moved} bytes when the window moves");
     assert!(mean.sync < ledger(511).sync_seconds(&target));
+}
+
+/// The array appends keys and values, so a token is one submission for all layers and one for the head,
+/// after the host's norm. Each attention of a token that does not stay configured is preceded by the host.
+#[test]
+fn a_token_of_resident_launches_is_two_submissions() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let graph = llama(&SMALL, key(1));
+    let calls = |grouping, rows_of_state: DType| {
+        let mut graph = graph.clone();
+        let states = graph.values.iter_mut().filter(|value| matches!(value.role, Role::State(_)));
+        states.for_each(|state| state.dtype = rows_of_state);
+        let compiler =
+            Compiler::new(target.clone(), Policy { grouping, attention: AttentionPlacement::Array }, None);
+        let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+        let scene = Scenario { position: 100, rows: 1, runtime: Runtime::default() };
+        let programs = time_programs(&compiled, &target).unwrap();
+        let ledger = estimate_step(&graph, &compiled, &target, programs, scene).ledger;
+        (ledger.submissions, ledger.calls)
+    };
+    let layers = SMALL.layers as u64;
+    assert_eq!(calls(Grouping::Joined, DType::BF16), (2 * layers + 2, layers + 2));
+    assert_eq!(calls(Grouping::Resident, DType::BF16), (2, 2));
+    // A state that rounds the rows is written by the host, which rounds.
+    assert_eq!(calls(Grouping::Resident, DType::F16).1, layers + 2);
 }
 
 /// The number of descriptors of a schedule for an argument.

@@ -50,7 +50,8 @@
 //! * **Commands** run in order, on one command processor. [`ProcessorCommand::Push`]
 //!   writes the descriptor's registers, with the byte offset added to its
 //!   address, and queues it; it waits while the queue is full. A task pushed
-//!   with a token yields one at its end, for [`ProcessorCommand::Wait`].
+//!   with a token yields one at its end, for [`ProcessorCommand::Wait`]. In a resident launch, waits
+//!   in a row for the same channel of neighbouring columns are one command.
 //! * **A launch ends** when the commands have run and all cores have halted.
 //!   The streams must be empty then: a reader that still waits has received
 //!   nothing of its current pass.

@@ -104,11 +104,17 @@ pub(crate) fn overloaded<'a>(
     routes: impl IntoIterator<Item = &'a Route>,
     target: &Target,
 ) -> Vec<(Tile, String)> {
-    let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
-    for route in routes {
-        for switch in switches(route) {
-            *loads.entry(switch).or_default() += 1;
-        }
+    overloaded_ports(routes.into_iter().flat_map(switches), target)
+}
+
+/// As [`overloaded`], for the ports through which streams leave switches.
+pub(crate) fn overloaded_ports(
+    ports: impl IntoIterator<Item = SwitchPort>,
+    target: &Target,
+) -> Vec<(Tile, String)> {
+    let mut loads: BTreeMap<SwitchPort, u32> = BTreeMap::new();
+    for port in ports {
+        *loads.entry(port).or_default() += 1;
     }
     let ports = |direction: &str| match direction {
         "north" => target.stream.ports_north,
@@ -117,16 +123,28 @@ pub(crate) fn overloaded<'a>(
         _ => target.stream.ports_west,
     };
     let over = loads.into_iter().filter(|((_, direction), load)| *load > ports(direction));
-    let sentence = |((tile, direction), load): ((Tile, &str), u32)| {
+    let sentence = |((tile, direction), load): (SwitchPort, u32)| {
         (tile, format!("{load} streams go {direction}; it has {} ports there", ports(direction)))
     };
     over.map(sentence).collect()
 }
 
+/// A switch, and the direction in which a stream leaves it.
+pub(crate) type SwitchPort = (Tile, &'static str);
+
+/// The number of registers of switches that make a circuit: one for each port where it enters a switch, and one
+/// for each port where it leaves it (aie-rt, `XAie_StrmConnCctEnable`).
+pub(crate) fn circuit_registers(route: &Route) -> u32 {
+    let leaves = switches(route);
+    let ends = route.to.iter().map(|hop| hop.channel.tile);
+    let entered: BTreeSet<Tile> = leaves.iter().map(|(tile, _)| *tile).chain(ends).collect();
+    (leaves.len() + route.to.len() + entered.len()) as u32
+}
+
 /// Returns the switches of a route with the direction in which it leaves them:
 /// first along the column of its source, then along the row. Destinations of a
 /// broadcast share switches.
-fn switches(route: &Route) -> BTreeSet<(Tile, &'static str)> {
+pub(crate) fn switches(route: &Route) -> BTreeSet<SwitchPort> {
     let mut switches = BTreeSet::new();
     for Hop { channel, .. } in &route.to {
         let (mut at, to) = (route.from.tile, channel.tile);
