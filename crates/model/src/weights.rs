@@ -732,9 +732,10 @@ impl WeightSource for ModelWeights {
     fn check_unchanged(&self) -> Result<()> {
         self.container.check_unchanged()?;
         // All are of the same adapters.
-        let made = self.entries.values().find_map(|entry| {
-            if let WeightEntry::Made(made) = entry { Some(made) } else { None }
-        });
+        let made = self
+            .entries
+            .values()
+            .find_map(|entry| if let WeightEntry::Made(made) = entry { Some(made) } else { None });
         made.map_or(Ok(()), |made| made.check_unchanged())
     }
 }

@@ -1,8 +1,9 @@
 //! `--pack q8_0`: a model in floats gives what its converted file gives, and the error is shown.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Folder, fixture, girih, name};
+use crate::random_model::random_llama;
 use crate::running_server::RunningServer;
 
 const PACK: [&str; 2] = ["--pack", "q8_0"];
@@ -60,7 +61,7 @@ fn the_error_is_a_note_and_a_field() {
 
     let home = Folder::new();
     let server = RunningServer::start(&home, &[&[model.name()][..], &PACK].concat());
-    server.chat();
+    server.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     let (code, stderr) = server.end_by(rustix::process::Signal::TERM);
     assert!(code == Some(0) && stderr.contains(&sentence), "{stderr}");
 }
@@ -68,7 +69,7 @@ fn the_error_is_a_note_and_a_field() {
 /// A start that reads packed weights from the cache has no weights to compare.
 #[test]
 fn a_cached_start_says_that_no_error_was_measured() {
-    let (model, home) = (model(), Folder::new());
+    let (model, home) = (random_llama(512, 2), Folder::new());
     let run = |more: &[&str]| {
         let call = ["run", model.name(), "Once", "-n", "2", "--packed-cache", "on", "--json"];
         girih(&call).with(more).env("HOME", home.name()).done()

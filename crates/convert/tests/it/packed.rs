@@ -4,7 +4,7 @@ use girih_graph::WeightSource as _;
 use girih_model::ModelFiles;
 use girih_tensor::{DType, ErrorKind};
 
-use super::{SMALL, committed, fixtures, open, options, write};
+use super::{SMALL, committed, fixtures, open, options, rounded, write};
 use crate::folder::empty_folder;
 
 /// All bytes of a weight, read in pieces of this size.
@@ -68,6 +68,25 @@ fn packed_weights_are_those_of_a_converted_file() {
         let (name, error) = found.worst.unwrap();
         assert!(name == worst.0 && (error - worst.1).abs() <= 1e-9 * error, "{name} instead of {worst:?}");
         std::fs::remove_file(out).unwrap();
+    }
+}
+
+/// Of experts, latents and layers that share weights, too: each matrix is rounded, and routers are exact.
+#[test]
+fn every_kind_of_weight_is_packed_or_exact() {
+    for name in ["qwen3_vl_moe", "deepseek_v3", "cohere2_moe", "granitemoehybrid", "gemma4"] {
+        let (exact, mut packed) = (open(&committed(name)), open(&committed(name)));
+        packed.quantize(DType::Q8_0).unwrap();
+        let mut formats = std::collections::BTreeSet::new();
+        for weight in exact.weights.names() {
+            let (dtype, shape) = packed.weights.info(weight).unwrap();
+            let numbers = exact.weights.numbers(weight).unwrap();
+            let want = rounded(dtype, shape.columns(), &numbers);
+            assert!(packed.weights.numbers(weight).unwrap() == want, "{name}: {weight}");
+            assert!(!weight.contains(".ffn.router.") || want == numbers, "{name}: {weight}");
+            formats.insert(dtype.name());
+        }
+        assert!(formats.contains("q8_0"), "{name}: {formats:?}");
     }
 }
 
