@@ -69,7 +69,7 @@ fn the_error_is_a_note_and_a_field() {
 /// A start that reads packed weights from the cache has no weights to compare.
 #[test]
 fn a_cached_start_says_that_no_error_was_measured() {
-    let (model, home) = (random_llama(512, 2), Folder::new());
+    let (model, home) = (random_llama(512, 5), Folder::new());
     let run = |more: &[&str]| {
         let call = ["run", model.name(), "Once", "-n", "2", "--packed-cache", "on", "--json"];
         girih(&call).with(more).env("HOME", home.name()).done()
