@@ -20,6 +20,7 @@ mod image_order;
 mod json;
 mod latent_rows;
 mod limits;
+mod lone_weight;
 mod made_weight;
 mod merged_weight;
 mod mlx_config;

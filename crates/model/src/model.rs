@@ -18,11 +18,12 @@ use crate::draft_files::DraftFiles;
 use crate::generation::GenerationConfig;
 use crate::json::parse_json;
 use crate::limits::ModelLimits;
+use crate::lone_weight::LoneWeight;
 use crate::made_weight::MadeWeight;
 use crate::merged_weight::MergedWeight;
 use crate::mlx_config;
 use crate::modules::{self, SentenceFacts};
-use crate::quantized_weight::QuantizationError;
+use crate::quantized_weight::{QuantizationError, QuantizedWeight};
 use crate::stored_format::{fitting_format, is_exact};
 use crate::tower_files::TowerFiles;
 use crate::weights::ModelWeights;
@@ -230,7 +231,12 @@ impl ModelFiles {
                  --pack"
             )));
         }
-        planned.iter().try_for_each(|(name, to)| self.weights.quantize(name, *to))
+        for (name, to) in planned {
+            let weights = self.weights.take(&name).expect("it is one of the weights");
+            let stored = Box::new(LoneWeight { weights, name: name.clone() });
+            self.weights.add_quantized(&name, QuantizedWeight::of(stored, &name, to)?);
+        }
+        Ok(())
     }
 
     /// The error of the matrices that [`ModelFiles::quantize`] changed and that were read since; `None` if it changed none.

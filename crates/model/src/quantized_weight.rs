@@ -5,22 +5,47 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use girih_graph::WeightSource as _;
+use girih_file::TensorInfo;
 use girih_graph::backend::RowSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 
 use crate::made_weight::read_rows;
 use crate::weight_bytes::past_end;
-use crate::weights::ModelWeights;
 
 /// The approximate number of weights in memory at a time, for each thread that reads.
 const RUN_WEIGHTS: usize = 1 << 20;
 
+/// A matrix as the model's files have it.
+pub(crate) trait StoredMatrix: Send + Sync {
+    /// Its format and its shape.
+    ///
+    /// # Errors
+    /// When there is no such weight.
+    fn info(&self) -> Result<(DType, Shape)>;
+
+    /// Its values within this range, counted row by row.
+    ///
+    /// # Errors
+    /// When they are stored in blocks, or the file cannot be read.
+    fn numbers(&self, range: Range<usize>) -> Result<Vec<f32>>;
+
+    /// What identifies its bytes; `None` if nothing does.
+    fn identity(&self) -> Option<[u8; 32]>;
+
+    /// Its rows, if they may stay in their file.
+    fn rows(&self) -> Option<Arc<dyn RowSource>>;
+
+    /// The container's tensor behind it, if it is one.
+    fn tensor(&self) -> Option<(&str, &TensorInfo)>;
+
+    /// The name of the container's tensor that holds it, alone or among others.
+    fn tensor_name(&self) -> Option<&str>;
+}
+
 /// A matrix in another format than the model's file has it in.
 pub(crate) struct QuantizedWeight {
-    /// The weight as it is stored, alone.
-    pub stored: ModelWeights,
-    pub name: String,
+    pub stored: Box<dyn StoredMatrix>,
+    name: String,
     pub dtype: DType,
     pub shape: Shape,
     /// Of each run of rows that was read, by its first row: the squares of the differences, and of the weights.
@@ -28,12 +53,12 @@ pub(crate) struct QuantizedWeight {
 }
 
 impl QuantizedWeight {
-    /// The only weight of `stored`, whose name is `name`, in this format.
+    /// The weight `name` in this format.
     ///
     /// # Errors
     /// When it is stored in blocks, or its rows are not whole blocks of `dtype`.
-    pub fn of(stored: ModelWeights, name: &str, dtype: DType) -> Result<QuantizedWeight> {
-        let (from, shape) = stored.info(name).ok_or_else(past_end)?;
+    pub fn of(stored: Box<dyn StoredMatrix>, name: &str, dtype: DType) -> Result<QuantizedWeight> {
+        let (from, shape) = stored.info()?;
         if from.tile() != (1, 1) {
             return Err(Error::new(format!("'{name}' is stored as {from}, which has blocks already")));
         }
@@ -71,7 +96,7 @@ impl QuantizedWeight {
     /// Some rows, and of the last `counted` of them the squares of their differences and of their weights.
     fn rows(&self, rows: Range<usize>, counted: usize) -> Result<(Vec<u8>, Vec<[f64; 2]>)> {
         let columns = self.shape.columns();
-        let values = self.stored.numbers_within(&self.name, rows.start * columns..rows.end * columns)?;
+        let values = self.stored.numbers(rows.start * columns..rows.end * columns)?;
         let bytes = self.dtype.pack_matrix(rows.len(), columns, &values)?;
         let mut back = vec![0.0; values.len()];
         View::new(self.dtype, rows.len(), columns, &bytes)?.unpack_rows(0..rows.len(), &mut back);
@@ -85,6 +110,12 @@ impl QuantizedWeight {
         let pairs = values.chunks_exact(columns).zip(back.chunks_exact(columns));
         let squares = pairs.skip(rows.len() - counted).map(|(values, back)| squares_of(values, back));
         Ok((bytes, squares.collect()))
+    }
+
+    /// Its rows, if the stored ones may stay in their file.
+    pub fn table(self: &Arc<Self>) -> Option<Arc<dyn RowSource>> {
+        let (table, stored) = (Arc::clone(self), self.stored.rows()?);
+        Some(Arc::new(QuantizedTable { table, stored }))
     }
 
     /// The squares of the differences and of the weights, of all rows that were read; `None` if none were.
@@ -116,21 +147,24 @@ impl fmt::Debug for QuantizedWeight {
 
 /// The rows of a table that stays in its file, quantized whenever one is read.
 #[derive(Debug)]
-pub(crate) struct QuantizedTable(pub Arc<QuantizedWeight>);
+struct QuantizedTable {
+    table: Arc<QuantizedWeight>,
+    stored: Arc<dyn RowSource>,
+}
 
 impl RowSource for QuantizedTable {
     fn read(&self, row: usize, offset: usize, into: &mut [u8]) -> Result<()> {
-        if row >= self.0.shape.rows() {
+        if row >= self.table.shape.rows() {
             return Err(past_end());
         }
-        let (bytes, _) = self.0.rows(row..row + 1, 0)?;
+        let (bytes, _) = self.table.rows(row..row + 1, 0)?;
         let part = bytes.get(offset..offset.saturating_add(into.len())).ok_or_else(past_end)?;
         into.copy_from_slice(part);
         Ok(())
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        self.0.stored.container().check_contents()
+        self.stored.check_unchanged()
     }
 }
 

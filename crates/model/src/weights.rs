@@ -19,7 +19,7 @@ use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
 use crate::pixel_rows::{read_by_pixel, swapped};
-use crate::quantized_weight::{QuantizedTable, QuantizedWeight};
+use crate::quantized_weight::QuantizedWeight;
 use crate::row_cut::RowCut;
 use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
@@ -451,10 +451,7 @@ impl ModelWeights {
                 let row = info.bytes as usize / info.shape.rows().max(1);
                 Arc::new(vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }])
             }
-            WeightEntry::Quantized(quantized) => {
-                quantized.stored.rows(&quantized.name)?;
-                return Some(Arc::new(QuantizedTable(Arc::clone(quantized))));
-            }
+            WeightEntry::Quantized(quantized) => return quantized.table(),
             WeightEntry::Stored { .. }
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
@@ -514,18 +511,15 @@ impl ModelWeights {
     }
 
     /// Takes a weight away, as the only one of its own.
-    fn take(&mut self, name: &str) -> Option<ModelWeights> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<ModelWeights> {
         let entries = BTreeMap::from([(name.to_owned(), self.entries.remove(name)?)]);
         let container = Arc::clone(&self.container);
         Some(ModelWeights { container, entries, adapters: 0, shared: BTreeMap::new() })
     }
 
-    /// Has a weight read in this format.
-    pub(crate) fn quantize(&mut self, name: &str, dtype: DType) -> Result<()> {
-        let stored = self.take(name).ok_or_else(|| absent(name))?;
-        let quantized = WeightEntry::Quantized(Arc::new(QuantizedWeight::of(stored, name, dtype)?));
-        self.entries.insert(name.to_owned(), quantized);
-        Ok(())
+    /// Adds a weight that is quantized while it is read.
+    pub(crate) fn add_quantized(&mut self, name: &str, quantized: QuantizedWeight) {
+        self.entries.insert(name.to_owned(), WeightEntry::Quantized(Arc::new(quantized)));
     }
 
     /// The matrices that are quantized while they are read, by name.
@@ -546,7 +540,7 @@ impl ModelWeights {
             WeightEntry::Stored { tensor, .. } | WeightEntry::TransposedHeads { tensor, .. } => Some(tensor),
             WeightEntry::Assembled { parts, .. } => Some(&parts.first()?.tensor),
             WeightEntry::OfExperts(rows) => Some(&rows.tensor),
-            WeightEntry::Quantized(quantized) => quantized.stored.tensor_of(&quantized.name),
+            WeightEntry::Quantized(quantized) => quantized.stored.tensor_name(),
             WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::Made(_) => None,
         }
     }
@@ -584,7 +578,7 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entry(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Quantized(quantized) => quantized.stored.stored(&quantized.name),
+            WeightEntry::Quantized(quantized) => quantized.stored.tensor(),
             WeightEntry::Assembled { .. }
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
