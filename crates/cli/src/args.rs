@@ -35,6 +35,9 @@ pub struct ArchArgs {
     /// The adapters beside the model, of commands that have [`AdapterArgs`](crate::adapter_args::AdapterArgs).
     #[arg(skip)]
     pub adapters: Vec<AdapterSource>,
+    /// The format as which weights are packed, of commands that have [`PackArgs`](crate::pack_args::PackArgs).
+    #[arg(skip)]
+    pub pack: Option<DType>,
 }
 
 impl ArchArgs {

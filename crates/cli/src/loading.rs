@@ -128,7 +128,8 @@ pub fn open_shape(path: &Path, arch: &ArchArgs) -> Result<ModelShape> {
 /// The options with the architectures that the user has described.
 fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
     let (allow_key, adapters) = (arch.allow_key.clone(), arch.adapters.clone());
-    let mut options = OpenOptions { allow_key, adapters, projector: arch.mmproj.clone(), ..options };
+    let (projector, pack) = (arch.mmproj.clone(), arch.pack);
+    let mut options = OpenOptions { allow_key, adapters, projector, pack, ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;

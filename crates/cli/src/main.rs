@@ -29,6 +29,7 @@ mod machine;
 mod model_folder;
 mod model_name;
 mod model_store;
+mod pack_args;
 mod packed_weights;
 mod phases;
 mod process_limits;

@@ -7,7 +7,7 @@ use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor, quote};
 use girih_graph::HeadSharing;
 use girih_model::arch::schema::{MixerSchema, Relayout, Weight};
 use girih_model::arch::{Head, Mixer};
-use girih_model::{ModelFiles, ModelLimits, StatedYarn};
+use girih_model::{ModelFiles, ModelLimits, StatedYarn, fitting_format, is_exact};
 use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use super::keys::{GgufKeys, keys};
@@ -15,7 +15,7 @@ use super::options::ConvertOptions;
 use super::plan::{Chooser, FileLayout, MATRIX_DTYPES, Planned, at, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
 use super::source::first_difference;
-use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
+use super::types::{FileType, MatrixRole, MixContext, mixed};
 use super::{parts, stream, vocabulary};
 
 /// A key of the source that describes the file, not the model.
@@ -181,7 +181,7 @@ fn plan(
     }
     for tensor in &mut planned {
         parts::join(tensor)?;
-        (tensor.stored, tensor.note, tensor.pruning) = if is_exact(model, &tensor.weight) {
+        (tensor.stored, tensor.note, tensor.pruning) = if is_exact(&model.weights, &tensor.weight) {
             (DType::F32, None, None)
         } else {
             let role = role(&tensor.weight, layer_of(&tensor.weight), is_tied);
@@ -220,13 +220,6 @@ fn tensor_name(model: &ModelFiles, entry: &Weight, layer: Option<usize>) -> Opti
     });
     let other = entry.gguf_or.as_ref().filter(|_| is_other);
     other.or(entry.gguf.as_ref()).map(|name| at(name, layer))
-}
-
-/// Whether a weight is written as `f32`: vectors, the choice of experts, biases, which are used one by one, and
-/// convolutions.
-fn is_exact(model: &ModelFiles, weight: &str) -> bool {
-    let is_vector = model.weights.info(weight).is_some_and(|(_, shape)| shape.extents().len() < 2);
-    is_vector || weight.contains(".ffn.router.") || weight.ends_with(".bias") || weight.ends_with(".taps")
 }
 
 /// The shape of a weight in the file. What girih reads as vectors may be matrices there.
@@ -269,7 +262,7 @@ fn by_type(
     context: MixContext,
 ) -> (DType, Option<String>) {
     let mixed = mixed(file_type, role, columns, context);
-    let stored = fitting(mixed, columns);
+    let stored = fitting_format(mixed, columns);
     let note = if stored != mixed {
         let block = mixed.tile().1;
         Some(format!("instead of {mixed}: rows of {columns} weights are not whole blocks of {block}"))

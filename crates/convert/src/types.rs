@@ -2,7 +2,7 @@
 //! the fallbacks for rows that are not a whole number of blocks.
 //!
 //! The mixes are those of `llama_tensor_get_type_impl` and the fallbacks those
-//! of `tensor_type_fallback` in llama.cpp's `src/llama-quant.cpp`, for models
+//! of `tensor_type_fallback` (`girih_model::fitting_format`) in llama.cpp's `src/llama-quant.cpp`, for models
 //! without experts and quantization without an importance matrix.
 
 use girih_tensor::DType;
@@ -163,34 +163,9 @@ pub(super) fn mixed(file_type: FileType, role: MatrixRole, columns: usize, conte
     }
 }
 
-/// The closest format to `preferred` whose blocks fill rows of `columns` weights.
-///
-/// Where llama.cpp chooses Q5_1, which girih does not write, it is the next more
-/// precise format.
-pub(super) fn fitting(preferred: DType, columns: usize) -> DType {
-    let fits = |dtype: DType| columns.is_multiple_of(dtype.tile().1);
-    let smaller = match preferred {
-        DType::Q4_K => DType::Q5_0,
-        DType::Q5_K | DType::Q6_K => DType::Q8_0,
-        other => other,
-    };
-    [preferred, smaller].into_iter().find(|dtype| fits(*dtype)).unwrap_or(DType::F16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_of_partial_blocks_fall_back() {
-        let fallen = |preferred, columns| fitting(preferred, columns);
-        assert_eq!(fallen(DType::Q4_K, 512), DType::Q4_K);
-        assert_eq!(fallen(DType::Q4_K, 64), DType::Q5_0);
-        assert_eq!(fallen(DType::Q5_K, 64), DType::Q8_0);
-        assert_eq!(fallen(DType::Q6_K, 64), DType::Q8_0);
-        assert_eq!(fallen(DType::Q4_K, 172), DType::F16);
-        assert_eq!(fallen(DType::Q4_0, 172), DType::F16);
-    }
 
     #[test]
     fn a_medium_mix_favours_both_ends_and_every_third_layer() {

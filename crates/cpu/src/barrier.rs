@@ -38,6 +38,17 @@ const OUTSIDE: u64 = 0;
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub T);
 
+/// The workers in a group, if there are groups: their numbers fill a cache line.
+pub(crate) const GROUP_WORKERS: usize = 8;
+
+/// The number of workers from which on there are groups. Fewer workers have no line in common.
+const GROUPED_FROM: usize = 17;
+
+/// The number of workers whose numbers share a cache line, and of whom the caller wakes one that wakes the others.
+pub(crate) fn workers_in_group(workers: usize) -> usize {
+    if workers < GROUPED_FROM { 1 } else { GROUP_WORKERS }
+}
+
 /// Synchronizes one caller and a fixed number of workers.
 ///
 /// It must live until every worker has left its last task, not only until the caller has closed it: a
@@ -46,7 +57,12 @@ pub(crate) struct CachePadded<T>(pub T);
 pub(crate) struct Barrier {
     /// Odd while a task may be joined; each opening and each closing increments it.
     gate: CachePadded<AtomicU64>,
+    /// For each worker the task that it has joined, or will join if it is still open; those of a group lie together, so that
+    /// the caller, which reads all of them, reads few lines.
+    inside: Box<[CachePadded<[AtomicU64; GROUP_WORKERS]>]>,
     seats: Box<[CachePadded<Seat>]>,
+    /// The number of workers in a group.
+    group: usize,
     /// The number of workers that sleep or are about to.
     sleepers: CachePadded<AtomicUsize>,
     caller: CachePadded<Caller>,
@@ -55,8 +71,6 @@ pub(crate) struct Barrier {
 /// The state of a worker that other threads read.
 #[derive(Debug, Default)]
 struct Seat {
-    /// The task that the worker has joined, or will join if it is still open.
-    inside: AtomicU64,
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
     is_taken: AtomicBool,
@@ -81,7 +95,8 @@ pub(crate) struct OpenTask<'a> {
 #[derive(Debug)]
 pub(crate) struct WorkerSeat<'a> {
     barrier: &'a Barrier,
-    seat: &'a Seat,
+    /// The index of the worker.
+    worker: usize,
     /// The last task that it has joined.
     last: u64,
 }
@@ -91,7 +106,7 @@ pub(crate) struct WorkerSeat<'a> {
 #[must_use = "dropping it leaves the task"]
 pub(crate) struct JoinedTask<'a> {
     barrier: &'a Barrier,
-    seat: &'a Seat,
+    inside: &'a AtomicU64,
 }
 
 /// Ends the process if it is dropped.
@@ -106,9 +121,16 @@ impl Drop for AbortOnUnwind {
 impl Barrier {
     /// A barrier for a caller and `workers` workers.
     pub fn new(workers: usize) -> Barrier {
+        Barrier::of_groups(workers, workers_in_group(workers))
+    }
+
+    /// A barrier whose groups have this number of workers.
+    fn of_groups(workers: usize, group: usize) -> Barrier {
         Barrier {
             gate: CachePadded::default(),
+            inside: (0..workers.div_ceil(group)).map(|_| CachePadded::default()).collect(),
             seats: (0..workers).map(|_| CachePadded::default()).collect(),
+            group,
             sleepers: CachePadded::default(),
             caller: CachePadded::default(),
         }
@@ -152,41 +174,55 @@ impl Barrier {
     pub fn seat(&self, worker: usize) -> WorkerSeat<'_> {
         let seat = &self.seats[worker].0;
         assert!(!seat.is_taken.swap(true, Ordering::Relaxed), "each worker has a seat of its own");
-        WorkerSeat { barrier: self, seat, last: OUTSIDE }
+        WorkerSeat { barrier: self, worker, last: OUTSIDE }
+    }
+
+    /// The number of the task that a worker has joined.
+    fn inside(&self, worker: usize) -> &AtomicU64 {
+        &self.inside[worker / self.group].0[worker % self.group]
     }
 
     /// Joins a task that was open a moment ago; returns false if it has closed.
-    fn enter(&self, seat: &Seat, task: u64) -> bool {
-        seat.inside.store(task, Ordering::SeqCst);
+    fn enter(&self, inside: &AtomicU64, task: u64) -> bool {
+        inside.store(task, Ordering::SeqCst);
         let is_open = self.gate.0.load(Ordering::SeqCst) == task;
         if !is_open {
-            self.leave(seat);
+            self.leave(inside);
         }
         is_open
     }
 
     /// Leaves the task that the worker has joined.
-    fn leave(&self, seat: &Seat) {
-        seat.inside.store(OUTSIDE, Ordering::SeqCst);
+    fn leave(&self, inside: &AtomicU64) {
+        inside.store(OUTSIDE, Ordering::SeqCst);
         self.caller.0.wake();
     }
 
-    /// Changes the gate and wakes sleeping workers.
+    /// Changes the gate and wakes a sleeping worker of each group, which wakes the others of its group: to wake one takes the
+    /// caller microseconds.
     fn announce(&self, gate: u64) {
         self.gate.0.store(gate, Ordering::SeqCst);
         if self.sleepers.0.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for seat in &self.seats {
-            if seat.0.asleep.swap(false, Ordering::SeqCst) {
-                self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
-                seat.0.thread.get().expect("set before the worker first slept").unpark();
-            }
+        for group in self.seats.chunks(self.group) {
+            let _ = group.iter().any(|seat| self.wake(&seat.0));
         }
     }
 
-    /// Lets a worker sleep until it is woken, unless there is `news` already.
-    fn sleep(&self, seat: &Seat, news: impl Fn() -> bool) {
+    /// Wakes a worker if it sleeps; returns whether it did.
+    fn wake(&self, seat: &Seat) -> bool {
+        let slept = seat.asleep.load(Ordering::SeqCst) && seat.asleep.swap(false, Ordering::SeqCst);
+        if slept {
+            self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
+            seat.thread.get().expect("set before the worker first slept").unpark();
+        }
+        slept
+    }
+
+    /// Lets a worker sleep until it is woken, unless there is `news` already. One that was woken wakes the others of its group.
+    fn sleep(&self, worker: usize, news: impl Fn() -> bool) {
+        let seat = &self.seats[worker].0;
         seat.thread.get_or_init(thread::current);
         self.sleepers.0.fetch_add(1, Ordering::SeqCst);
         seat.asleep.store(true, Ordering::SeqCst);
@@ -196,7 +232,11 @@ impl Barrier {
         }
         if seat.asleep.swap(false, Ordering::SeqCst) {
             self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
+            return;
         }
+        let first = worker / self.group * self.group;
+        let group = &self.seats[first..self.seats.len().min(first + self.group)];
+        group.iter().for_each(|seat| _ = self.wake(&seat.0));
     }
 }
 
@@ -217,8 +257,9 @@ impl OpenTask<'_> {
         // then reads the gate, and this function writes the gate and then reads the seat, so at least
         // one of the two sees the other's number.
         barrier.gate.0.store(number + 1, Ordering::SeqCst);
-        for seat in &barrier.seats {
-            let left = || seat.0.inside.load(Ordering::SeqCst) != number;
+        // A place without a worker is outside.
+        for inside in barrier.inside.iter().flat_map(|group| &group.0[..barrier.group]) {
+            let left = || inside.load(Ordering::SeqCst) != number;
             while !wait(left, &mut meanwhile) {
                 barrier.caller.0.sleep(left);
             }
@@ -237,19 +278,20 @@ impl WorkerSeat<'_> {
     /// Waits for a task that this worker has not joined, and joins it; `None` when there are no more tasks.
     /// Calls `meanwhile` repeatedly while it spins.
     pub fn join(&mut self, mut meanwhile: impl FnMut()) -> Option<JoinedTask<'_>> {
-        let WorkerSeat { barrier, seat, last } = *self;
+        let WorkerSeat { barrier, worker, last } = *self;
+        let inside = barrier.inside(worker);
         loop {
             let new = || is_news(barrier.gate.0.load(Ordering::SeqCst), last);
             while !wait(new, &mut meanwhile) {
-                barrier.sleep(seat, new);
+                barrier.sleep(worker, new);
             }
             let task = barrier.gate.0.load(Ordering::Relaxed);
             if task == CLOSED_FOR_GOOD {
                 return None;
             }
-            if is_news(task, last) && barrier.enter(seat, task) {
+            if is_news(task, last) && barrier.enter(inside, task) {
                 self.last = task;
-                return Some(JoinedTask { barrier, seat });
+                return Some(JoinedTask { barrier, inside });
             }
         }
     }
@@ -257,7 +299,7 @@ impl WorkerSeat<'_> {
 
 impl Drop for JoinedTask<'_> {
     fn drop(&mut self) {
-        self.barrier.leave(self.seat);
+        self.barrier.leave(self.inside);
     }
 }
 
@@ -334,7 +376,7 @@ mod tests {
     #[test]
     fn a_late_worker_cannot_join() {
         let barrier = Barrier::new(1);
-        let seat = &barrier.seats[0].0;
+        let seat = barrier.inside(0);
         let task = barrier.open();
         let seen = task.number;
         task.close(|| ());
@@ -381,7 +423,11 @@ mod tests {
     /// then it pauses, so that they yield or sleep.
     #[test]
     fn no_worker_is_in_a_closed_task() {
-        let barrier = Barrier::new(2);
+        [1, 2].into_iter().for_each(check_closed_tasks);
+    }
+
+    fn check_closed_tasks(group: usize) {
+        let barrier = Barrier::of_groups(2, group);
         let (current, visits) = (AtomicU64::new(0), AtomicU64::new(0));
         let spin = |count: u64| (0..count).for_each(|_| hint::spin_loop());
         thread::scope(|scope| {
@@ -390,7 +436,7 @@ mod tests {
                 scope.spawn(move || {
                     let (mut seat, mut last) = (barrier.seat(worker), 0);
                     while let Some(joined) = seat.join(|| ()) {
-                        let task = joined.seat.inside.load(Ordering::Relaxed);
+                        let task = joined.inside.load(Ordering::Relaxed);
                         assert_ne!(task, last, "a task is joined once");
                         last = task;
                         let seen = current.load(Ordering::Relaxed);
@@ -401,7 +447,7 @@ mod tests {
                     }
                 })
             });
-            for task in 1..=100_000u64 {
+            for task in 1..=50_000u64 {
                 current.store(task, Ordering::Relaxed);
                 let open = barrier.open();
                 spin(task % 7);
@@ -416,6 +462,36 @@ mod tests {
             workers.into_iter().for_each(|worker| worker.join().unwrap());
         });
         assert!(visits.load(Ordering::Relaxed) > 0, "no worker has joined a task");
+    }
+
+    /// The caller wakes a worker of each group, and that one the others.
+    #[test]
+    fn all_workers_of_a_group_wake_up() {
+        const WORKERS: usize = 5;
+        for (round, group) in [1, 2, 4, 8].into_iter().cycle().take(16).enumerate() {
+            let (barrier, visits) = (Barrier::of_groups(WORKERS, group), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                for worker in 0..WORKERS {
+                    let (barrier, visits) = (&barrier, &visits);
+                    scope.spawn(move || {
+                        let mut seat = barrier.seat(worker);
+                        while let Some(_joined) = seat.join(|| ()) {
+                            visits.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+                // Workers sleep, or are about to.
+                thread::sleep(AWAKE_TIME * round as u32 / 4);
+                let task = barrier.open();
+                while visits.load(Ordering::Relaxed) < WORKERS {
+                    thread::yield_now();
+                }
+                task.close(|| ());
+                thread::sleep(AWAKE_TIME * round as u32 / 4);
+                barrier.end();
+            });
+            assert_eq!(barrier.sleepers.0.load(Ordering::Relaxed), 0, "groups of {group}");
+        }
     }
 
     #[test]
@@ -492,7 +568,7 @@ mod tests {
     fn panics_while_a_task_closes() {
         let barrier = Barrier::new(1);
         let task = barrier.open();
-        assert!(barrier.enter(&barrier.seats[0].0, task.number));
+        assert!(barrier.enter(barrier.inside(0), task.number));
         task.close(|| panic!("while the worker is in the task"));
     }
 }

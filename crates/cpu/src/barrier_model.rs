@@ -1,6 +1,8 @@
 //! Explores every order of events of the protocol of `barrier.rs` and `pool.rs`: a caller, some workers, some
 //! tasks and the end.
 //!
+//! In a group of two, the caller wakes one worker, which wakes the other one.
+//!
 //! An event is one access to an atomic number, one call of `park` or `unpark`, or one use of the task. All
 //! accesses that the protocol rests on are sequentially consistent, so orders of events are all that can
 //! happen. A thread that spins may give up at any time, and a park returns when the thread has been unparked
@@ -48,6 +50,10 @@ enum WorkerAt {
     Parks,
     SaysItIsAwake,
     SubtractsSleeper,
+    /// It was woken, and wakes the other worker of its group.
+    WakesOther,
+    SubtractsOther,
+    UnparksOther,
     ReadsTaskNumber,
     WritesSeat,
     ConfirmsGate,
@@ -105,6 +111,8 @@ enum OmittedCheck {
     SeatBeforePark,
     /// A worker enters a task without reading the gate again.
     GateBeforeTask,
+    /// A worker that was woken leaves the other one of its group asleep.
+    OtherOfGroup,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +127,8 @@ enum BarrierFault {
 
 struct BarrierModel {
     workers: usize,
+    /// The number of workers in a group, of which the caller wakes one.
+    group: usize,
     tasks: u8,
     omitted: OmittedCheck,
 }
@@ -249,7 +259,9 @@ impl BarrierModel {
             }
             CallerAt::UnparksWorker => {
                 state.workers[worker].is_unparked = true;
-                state.caller.worker += 1;
+                // The others of the group are left to this one.
+                let next = (worker / self.group + 1) * self.group;
+                state.caller.worker = next.min(self.workers) as u8;
                 CallerAt::WakesWorker
             }
             CallerAt::ClosesGate => {
@@ -329,10 +341,14 @@ impl BarrierModel {
                 WorkerAt::SaysItIsAwake
             }
             WorkerAt::SaysItIsAwake if std::mem::take(&mut worker.is_asleep) => WorkerAt::SubtractsSleeper,
+            WorkerAt::SaysItIsAwake if self.other(index).is_some() => WorkerAt::WakesOther,
             WorkerAt::SaysItIsAwake => WorkerAt::ReadsGate,
             WorkerAt::SubtractsSleeper => {
                 state.subtract_sleeper()?;
                 WorkerAt::ReadsGate
+            }
+            WorkerAt::WakesOther | WorkerAt::SubtractsOther | WorkerAt::UnparksOther => {
+                self.wake_event(state, index, at)?
             }
             WorkerAt::ReadsTaskNumber if state.gate == CLOSED_FOR_GOOD => WorkerAt::Ended,
             WorkerAt::ReadsTaskNumber if has_news => {
@@ -344,6 +360,35 @@ impl BarrierModel {
         };
         state.workers[index].at = next;
         Ok(true)
+    }
+
+    /// The other worker of the group of this one.
+    fn other(&self, index: usize) -> Option<usize> {
+        let group = index / self.group * self.group..self.workers.min((index / self.group + 1) * self.group);
+        group.into_iter().find(|other| *other != index)
+    }
+
+    /// The next event of a worker that wakes the other one of its group.
+    fn wake_event(
+        &self,
+        state: &mut BarrierState,
+        index: usize,
+        at: WorkerAt,
+    ) -> Result<WorkerAt, BarrierFault> {
+        let other = self.other(index).expect("a worker alone in its group wakes none");
+        Ok(match at {
+            WorkerAt::SubtractsOther => {
+                state.subtract_sleeper()?;
+                WorkerAt::UnparksOther
+            }
+            WorkerAt::UnparksOther => {
+                state.workers[other].is_unparked = true;
+                WorkerAt::ReadsGate
+            }
+            _ if self.omitted == OmittedCheck::OtherOfGroup => WorkerAt::ReadsGate,
+            _ if std::mem::take(&mut state.workers[other].is_asleep) => WorkerAt::SubtractsOther,
+            _ => WorkerAt::ReadsGate,
+        })
     }
 
     /// The events of a worker from joining a task to leaving it.
@@ -407,21 +452,23 @@ impl Hasher for KeyHasher {
 
 #[test]
 fn no_order_of_events_blocks_a_thread_or_uses_a_closed_task() {
-    for (workers, tasks) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-        let model = BarrierModel { workers, tasks, omitted: OmittedCheck::Nothing };
+    for (workers, group, tasks) in [(1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)] {
+        let model = BarrierModel { workers, group, tasks, omitted: OmittedCheck::Nothing };
         let states = model.explore();
-        assert!(states.is_ok_and(|states| states > 500), "{workers} workers, {tasks} tasks: {states:?}");
-        println!("{workers} workers, {tasks} tasks: {states:?} states");
+        let what = format!("{workers} workers in groups of {group}, {tasks} tasks");
+        assert!(states.is_ok_and(|states| states > 500), "{what}: {states:?}");
+        println!("{what}: {states:?} states");
     }
 }
 
 /// The exploration finds what each check prevents.
 #[test]
 fn no_check_of_the_protocol_may_be_omitted() {
-    let explore = |workers, omitted| BarrierModel { workers, tasks: 2, omitted }.explore();
-    for workers in [1, 2] {
+    let explore = |(workers, group), omitted| BarrierModel { workers, group, tasks: 2, omitted }.explore();
+    for workers in [(1, 1), (2, 1), (2, 2)] {
         assert_eq!(explore(workers, OmittedCheck::GateBeforePark), Err(BarrierFault::Deadlock));
         assert_eq!(explore(workers, OmittedCheck::SeatBeforePark), Err(BarrierFault::Deadlock));
         assert_eq!(explore(workers, OmittedCheck::GateBeforeTask), Err(BarrierFault::UsedAfterClose));
     }
+    assert_eq!(explore((2, 2), OmittedCheck::OtherOfGroup), Err(BarrierFault::Deadlock));
 }

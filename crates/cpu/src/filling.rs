@@ -304,6 +304,7 @@ mod tests {
     use girih_tensor::{DType, Shape};
 
     use super::*;
+    use crate::piece_queue::PieceQueue;
 
     /// Each thread fills its own part of every matrix first, the part that it reads first in a step.
     #[test]
@@ -333,5 +334,49 @@ mod tests {
         let first = [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 2)];
         let second = [("a", 2), ("a", 3), ("c", 3), ("c", 4), ("c", 5)];
         assert_eq!(order, [&first[..], &second].concat());
+    }
+
+    /// The group of threads that begins with each of `pieces` pieces.
+    fn groups(pieces: usize, threads: usize) -> Vec<usize> {
+        let mut groups = vec![usize::MAX; pieces];
+        for group in 0..=PieceQueue::new([pieces], threads).group(threads - 1) {
+            let (queue, mut own) = (PieceQueue::new([pieces], threads), group);
+            while let Some((_, piece)) = queue.next(&mut own)
+                && own == group
+            {
+                groups[piece] = group;
+            }
+        }
+        groups
+    }
+
+    /// Pages lie near the thread that first writes them. In a step, the same group of threads begins with a band, except at the
+    /// ends of ranges, which are whole pieces there.
+    #[test]
+    fn bands_are_filled_by_the_group_that_reads_them() {
+        let value = |name: &str, bands: usize| Value {
+            name: name.to_owned(),
+            dtype: DType::F32,
+            shape: Shape::matrix(bands * BAND, 1),
+            role: Role::Weight,
+            outermost: Extent::Fixed,
+        };
+        let values = [value("a", 64), value("b", 512), value("c", 1002)];
+        let shape =
+            |value: &Value| PackedShape { experts: 1, rows: value.shape.rows(), columns: 1, row_parts: 1 };
+        let unfilled = |value| UnfilledWeight { value, shape: shape(value), grid: None, places: None };
+        let ranges = MatrixRange::of_all(values.iter().map(unfilled)).unwrap();
+        for (threads, piece) in [(2, 1), (2, 4), (16, 4), (64, 4), (96, 2), (128, 4)] {
+            let mut memory = vec![0; MatrixRange::end(&ranges)];
+            let filled = by_parts(&ranges, (&mut memory, &mut []), threads);
+            let fillers = groups(filled.len(), threads);
+            for value in &values {
+                let readers = groups(bands(value.shape.rows()).div_ceil(piece), threads);
+                let own = filled.iter().zip(&fillers).filter(|(empty, _)| empty.value.name == value.name);
+                let others = own.filter(|(empty, filler)| readers[empty.band / piece] != **filler).count();
+                let ends = readers[readers.len() - 1] * (piece + values.len());
+                assert!(others <= ends, "{others} bands of '{}', {threads} threads", value.name);
+            }
+        }
     }
 }

@@ -50,6 +50,8 @@ mod packed_store;
 mod piece_queue;
 mod pool;
 #[cfg(test)]
+mod pool_simulation;
+#[cfg(test)]
 mod pool_timing;
 mod prefetch;
 pub mod prefetch_distance;

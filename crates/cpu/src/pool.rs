@@ -652,13 +652,16 @@ mod tests {
 
     #[test]
     fn sleeping_threads_wake_up() {
-        let pool = ThreadPool::new(3).unwrap();
-        let mut locals = vec![0; 3];
-        for _ in 0..3 {
-            thread::sleep(std::time::Duration::from_millis(20));
-            let mut output = vec![0; 37 * 53];
-            count(&pool, &mut locals, &mut output);
-            assert!(output.iter().all(|&value| value == 4));
+        // As many as have groups, whose members wake each other.
+        for threads in [3, 20] {
+            let pool = ThreadPool::new(threads).unwrap();
+            let mut locals = vec![0; threads];
+            for _ in 0..3 {
+                thread::sleep(std::time::Duration::from_millis(20));
+                let mut output = vec![0; 37 * 53];
+                count(&pool, &mut locals, &mut output);
+                assert!(output.iter().all(|&value| value == 4));
+            }
         }
     }
 

@@ -130,6 +130,7 @@ pub use girih_graph::{
 pub use girih_hub as hub;
 #[cfg(feature = "image")]
 pub use girih_image::{DecodeLimits, Picture};
+pub use girih_model::QuantizationError;
 pub use girih_model::arch::ImageGrid;
 pub use girih_tensor::DType;
 pub use girih_words::reply::{

@@ -46,6 +46,7 @@ impl ModelLocation {
             ModelLocation::BuiltIn => ModelFiles::open_embedded(&STORIES, arch, limits),
             ModelLocation::Path(path) => ModelFiles::open(path, arch, limits),
         }?;
+        options.pack.map_or(Ok(()), |dtype| files.quantize(dtype))?;
         if !options.adapters.is_empty() {
             check_names(&options.adapters)?;
             let open = |adapter: &AdapterSource| files.open_adapter(&adapter.path, limits);

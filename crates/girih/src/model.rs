@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use girih_engine::Sampling;
 use girih_graph::{Error, ErrorKind, Result};
-use girih_model::{AdapterFiles, ModelFiles, ModelLimits, TowerFiles};
+use girih_model::{AdapterFiles, ModelFiles, ModelLimits, QuantizationError, TowerFiles};
 use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
@@ -200,6 +200,23 @@ impl Model {
         let weights = &self.files().weights;
         let stored = weights.names().filter_map(|name| weights.stored(name));
         stored.map(|(_, info)| info.shape.elements() as u64).sum()
+    }
+
+    /// The error of the weights that [`OpenOptions::pack`] changed, as far as they were read: all of them once the model was
+    /// loaded, unless packed weights came from the cache. `None` without this option.
+    ///
+    /// ```
+    /// use girih::{DType, Model, OpenOptions, RunOptions};
+    ///
+    /// let options = OpenOptions { pack: Some(DType::Q8_0), ..Default::default() };
+    /// let model = Model::open_with("stories260k", &options)?;
+    /// let engine = model.plan(RunOptions::default())?.load(|_| {})?;
+    /// let error = model.quantization_error().expect("weights were packed");
+    /// assert!(error.relative_rms > 0.0 && error.relative_rms < 0.01);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn quantization_error(&self) -> Option<QuantizationError> {
+        self.files().quantization_error()
     }
 
     /// Its tokenizer and chat template.

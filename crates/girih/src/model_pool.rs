@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use girih_engine::Tenant;
@@ -16,6 +16,7 @@ use crate::activity::EngineActivity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
 use crate::pool_entry::{OpenedEntry, PATIENCE, PoolEntry, PooledModel};
+use crate::progress::Progress;
 use crate::run_options::RunOptions;
 use crate::session::Session;
 
@@ -55,6 +56,8 @@ pub struct ModelPool {
     budget: u64,
     loading: Mutex<()>,
     state: Mutex<BTreeMap<String, PoolEntry>>,
+    /// What is told each note of a model.
+    notice: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// A model that is loaded.
@@ -138,7 +141,22 @@ impl ModelPool {
     /// assert!(pool.loaded().is_empty());
     /// ```
     pub fn new(budget: u64) -> ModelPool {
-        ModelPool { budget, loading: Mutex::new(()), state: Mutex::new(BTreeMap::new()) }
+        ModelPool {
+            budget,
+            loading: Mutex::new(()),
+            state: Mutex::new(BTreeMap::new()),
+            notice: Arc::new(|_| {}),
+        }
+    }
+
+    /// This pool, which calls `notice` with each note of a model ([`Progress::Note`]) behind the model's name, on any thread.
+    ///
+    /// ```
+    /// let pool = girih::ModelPool::new(8 << 30).with_notice(|note| eprintln!("{note}"));
+    /// assert!(pool.loaded().is_empty());
+    /// ```
+    pub fn with_notice(self, notice: impl Fn(&str) + Send + Sync + 'static) -> ModelPool {
+        ModelPool { notice: Arc::new(notice), ..self }
     }
 
     /// Adds a model under a name. `source` is what [`Model::open_with`] takes; nothing is opened
@@ -424,7 +442,13 @@ impl ModelPool {
         let bytes = plan.memory().total();
         // Unloaded before the new model takes memory.
         drop(self.make_room(name, bytes, now, reason)?);
-        let session = plan.start_in_background(|_| {}).map_err(|error| error.of(name))?;
+        let (notice, of_model) = (Arc::clone(&self.notice), name.to_owned());
+        let session = plan.start_in_background(move |progress| {
+            if let Progress::Note(sentence) = progress {
+                notice(&format!("{of_model}: {sentence}"));
+            }
+        });
+        let session = session.map_err(|error| error.of(name))?;
         let mut state = self.state();
         if let Some(entry) = state.get_mut(name) {
             entry.opened = Some(OpenedEntry { model, loaded: now });

@@ -8,6 +8,7 @@ use girih_graph::Result;
 #[cfg(feature = "hub")]
 use girih_graph::{Error, ErrorKind};
 use girih_model::arch::{Arch, schema};
+use girih_tensor::DType;
 use girih_words::reply::ReplyStyle;
 use girih_words::template::{RenderLimits, Renderer};
 
@@ -101,6 +102,21 @@ pub struct OpenOptions {
     /// assert!(refused.to_string().contains("has no such key"));
     /// ```
     pub allow_key: Vec<String>,
+    /// The format as which matrices that the model has in floats are packed when it is loaded; only
+    /// [`DType::Q8_0`](crate::DType::Q8_0). They then are what `girih quantize --type q8_0` writes, with the same replies. After
+    /// loading, a note tells the error ([`Model::quantization_error`](crate::Model::quantization_error)). Default `None`: weights
+    /// are exact.
+    ///
+    /// ```
+    /// use girih::{DType, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { pack: Some(DType::Q8_0), ..Default::default() };
+    /// let exact = Model::open("stories260k")?.plan(Default::default())?;
+    /// let packed = Model::open_with("stories260k", &options)?.plan(Default::default())?;
+    /// assert!(packed.memory().total() < exact.memory().total());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub pack: Option<DType>,
     /// The settings of the Hugging Face cache, in which ids such as `org/name` are found, or
     /// why there are none.
     ///
@@ -124,6 +140,7 @@ impl Default for OpenOptions {
             architectures: Vec::new(),
             adapters: Vec::new(),
             allow_key: Vec::new(),
+            pack: None,
             #[cfg(feature = "hub")]
             hub: Err(Error::with_kind(
                 ErrorKind::NotFound,

@@ -12,7 +12,7 @@ use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
     WeightSource as _,
 };
-use girih_model::{GraphOptions, ModelWeights};
+use girih_model::{GraphOptions, ModelWeights, QuantizationError};
 use girih_tensor::DType;
 
 use crate::drafts::{Drafts, check_draft_model};
@@ -595,6 +595,9 @@ impl Plan {
         let graph_options = graph_options(&options);
         let runner = backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))?;
         source.check_unchanged()?;
+        if let Some(error) = model.quantization_error() {
+            services.control().note(error_sentence(&error));
+        }
         Ok(runner)
     }
 
@@ -644,6 +647,21 @@ fn cost_sentence(costs: &StepCosts, drafted: f32) -> String {
         "a step of one row takes {one_row:.2} ms; in such steps, steps of more rows take {}, and a drafted token {drafted:.2}",
         points.join(", ")
     )
+}
+
+/// A sentence about the error of weights that were quantized while they were loaded.
+fn error_sentence(error: &QuantizationError) -> String {
+    let QuantizationError { dtype, matrices, relative_rms, worst } = error;
+    match worst {
+        None => format!(
+            "weights packed as {dtype} came from the cache of packed weights, so their error was not measured; --packed-cache \
+             off measures it"
+        ),
+        Some((name, of_worst)) => format!(
+            "{matrices} matrices were packed as {dtype}, with a relative RMS error of {relative_rms:.5}; the largest is \
+             {of_worst:.5} in '{name}'"
+        ),
+    }
 }
 
 /// Whether a draft model reads the hidden states of the model that it drafts for.

@@ -8,7 +8,7 @@ use girih_graph::WeightSource as _;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::adapter::AdapterFiles;
-use crate::made_weight::MadeWeight;
+use crate::made_weight::{MadeWeight, read_rows};
 use crate::weight_bytes::{decode, past_end};
 use crate::weights::ModelWeights;
 
@@ -64,17 +64,9 @@ impl MadeWeight for MergedWeight {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let row_bytes = DType::F32.matrix_bytes(1, self.shape.columns())?;
-        let start = usize::try_from(offset).map_err(|_| past_end())?;
-        let end = start.checked_add(into.len()).ok_or_else(past_end)?;
-        let rows = start / row_bytes..end.div_ceil(row_bytes);
-        if rows.end > self.shape.rows() {
-            return Err(past_end());
-        }
-        let first = rows.start * row_bytes;
-        let bytes: Vec<u8> = self.rows(rows)?.into_iter().flat_map(f32::to_le_bytes).collect();
-        into.copy_from_slice(&bytes[start - first..end - first]);
-        Ok(())
+        read_rows((DType::F32, &self.shape), offset, into, |rows, _| {
+            Ok(self.rows(rows)?.into_iter().flat_map(f32::to_le_bytes).collect())
+        })
     }
 
     fn check_unchanged(&self) -> Result<()> {

@@ -18,10 +18,13 @@ use crate::draft_files::DraftFiles;
 use crate::generation::GenerationConfig;
 use crate::json::parse_json;
 use crate::limits::ModelLimits;
+use crate::lone_weight::LoneWeight;
 use crate::made_weight::MadeWeight;
 use crate::merged_weight::MergedWeight;
 use crate::mlx_config;
 use crate::modules::{self, SentenceFacts};
+use crate::quantized_weight::{QuantizationError, QuantizedWeight};
+use crate::stored_format::{fitting_format, is_exact};
 use crate::tower_files::TowerFiles;
 use crate::weights::ModelWeights;
 
@@ -194,6 +197,55 @@ impl ModelFiles {
         self.weights.add(merged, 0);
         self.adapters = Arc::default();
         Ok(())
+    }
+
+    /// Has matrices that the files hold in floats read as Q8_0, as a file that is converted to this type has them: rows
+    /// that are no whole blocks become F16, and what stays exact there becomes F32. The image tower and what drafts are
+    /// left as they are.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when another format than Q8_0 is asked for, the model has adapters already, or none
+    /// of its matrices is in floats.
+    pub fn quantize(&mut self, dtype: DType) -> Result<()> {
+        if dtype != DType::Q8_0 {
+            return Err(refused(format!(
+                "weights were to be packed as {dtype}; girih packs them as q8_0, and 'girih quantize' writes other formats"
+            )));
+        }
+        if !self.adapters.is_empty() {
+            return Err(refused("weights are packed before adapters are put beside the model".to_owned()));
+        }
+        let plan = |name: &str| -> Option<(String, DType)> {
+            let (from, shape) = self.weights.info(name)?;
+            let is_matrix = shape.extents().len() > 1 && !self.weights.is_computed(name);
+            let to = match is_exact(&self.weights, name) {
+                true => DType::F32,
+                false => fitting_format(dtype, shape.columns()),
+            };
+            (is_matrix && from.tile() == (1, 1) && from != to).then(|| (name.to_owned(), to))
+        };
+        let planned: Vec<(String, DType)> = self.weights.names().filter_map(plan).collect();
+        if planned.iter().all(|(_, to)| *to != dtype) {
+            return Err(refused(format!(
+                "no matrix of the model is stored in floats with rows that fill blocks of {dtype}, so none is packed; omit \
+                 --pack"
+            )));
+        }
+        for (name, to) in planned {
+            let weights = self.weights.take(&name).expect("it is one of the weights");
+            let stored = Box::new(LoneWeight { weights, name: name.clone() });
+            self.weights.add_quantized(&name, QuantizedWeight::of(stored, &name, to)?);
+        }
+        Ok(())
+    }
+
+    /// The error of the matrices that [`ModelFiles::quantize`] changed and that were read since; `None` if it changed none.
+    pub fn quantization_error(&self) -> Option<QuantizationError> {
+        let mut changed =
+            self.weights.quantized().filter(|(_, weight)| weight.dtype != DType::F32).peekable();
+        changed.peek()?;
+        let read = changed.filter_map(|(name, weight)| Some((name, weight.squares()?)));
+        Some(QuantizationError::of(DType::Q8_0, read))
     }
 
     /// The adapters beside the model, in the order of the input's numbers.

@@ -1,4 +1,4 @@
-//! Some rows of a stored tensor, as a tensor of their own.
+//! Some rows of a stored tensor, as a tensor of their own, and the order of rows in which llama.cpp stores heads.
 
 use std::ops::Range;
 
@@ -21,4 +21,12 @@ pub(crate) fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInf
     let shape = info.shape.with_outermost(rows.len());
     let (offset, bytes) = (info.offset + rows.start as u64 * row, rows.len() as u64 * row);
     Ok(TensorInfo { shape, offset, bytes, ..info.clone() })
+}
+
+/// The row to which llama.cpp's converter moves row `row` of a matrix of heads of
+/// `size` rows: the halves of a head are interleaved.
+pub fn interleaved_row(row: usize, size: usize) -> usize {
+    let (head, within) = (row / size, row % size);
+    let (half, i) = (within / (size / 2), within % (size / 2));
+    head * size + 2 * i + half
 }

@@ -10,6 +10,7 @@ use crate::arch::schema::{EXPERT, OtherTensor, TensorPart, Weight};
 use crate::expert_rows::ExpertRows;
 use crate::made_weight::MadeWeight;
 use crate::one_position::OnePosition;
+use crate::quantized_weight::QuantizedWeight;
 use crate::rows_part::RowsPart;
 use crate::tensor_rows::rows_in;
 
@@ -28,6 +29,8 @@ pub(crate) enum WeightEntry {
     Computed(Vec<f32>),
     /// The matrices that rotate heads by one position.
     OnePosition(OnePosition),
+    /// A matrix that is quantized while it is read.
+    Quantized(Arc<QuantizedWeight>),
     /// Another one.
     Made(Box<dyn MadeWeight>),
 }

@@ -19,10 +19,11 @@ use crate::latent_rows::{self, LatentRows};
 use crate::made_weight::MadeWeight;
 use crate::one_position::{self, OnePosition};
 use crate::pixel_rows::{read_by_pixel, swapped};
+use crate::quantized_weight::QuantizedWeight;
 use crate::row_cut::RowCut;
 use crate::rows_part::{FileRows, RowsPart, read_parts};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
-use crate::tensor_rows::rows_of;
+use crate::tensor_rows::{interleaved_row, rows_of};
 use crate::weight_bytes::{copy, decode, past_end};
 use crate::weight_entry::{
     TensorOrder, WeightEntry, check_order, entry, has, next_frame, others_of, readable, stack, stored_as,
@@ -402,9 +403,13 @@ impl ModelWeights {
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::Made(_)) | None => {
-                return Ok(());
-            }
+            Some(
+                WeightEntry::Computed(_)
+                | WeightEntry::OnePosition(_)
+                | WeightEntry::Quantized(_)
+                | WeightEntry::Made(_),
+            )
+            | None => return Ok(()),
         };
         check_order(tensor, info, new)?;
         *order = match new {
@@ -446,6 +451,7 @@ impl ModelWeights {
                 let row = info.bytes as usize / info.shape.rows().max(1);
                 Arc::new(vec![RowsPart { tensor: tensor.clone(), info: info.clone(), row, range: 0..row }])
             }
+            WeightEntry::Quantized(quantized) => return quantized.table(),
             WeightEntry::Stored { .. }
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
@@ -485,6 +491,7 @@ impl ModelWeights {
             WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
             WeightEntry::OnePosition(turn) => Some((DType::F32, turn.shape)),
+            WeightEntry::Quantized(quantized) => Some((quantized.dtype, quantized.shape)),
             WeightEntry::Made(made) => Some(made.info()),
         }
     }
@@ -500,12 +507,26 @@ impl ModelWeights {
     pub(crate) fn take_adapters(&mut self, made: &[String], names: &[String]) -> Vec<(String, ModelWeights)> {
         self.adapters = 0;
         made.iter().for_each(|name| drop(self.entries.remove(name)));
-        let alone = |name: &String| {
-            let entries = BTreeMap::from([(name.clone(), self.entries.remove(name)?)]);
-            let container = Arc::clone(&self.container);
-            Some((name.clone(), ModelWeights { container, entries, adapters: 0, shared: BTreeMap::new() }))
-        };
-        names.iter().filter_map(alone).collect()
+        names.iter().filter_map(|name| Some((name.clone(), self.take(name)?))).collect()
+    }
+
+    /// Takes a weight away, as the only one of its own.
+    pub(crate) fn take(&mut self, name: &str) -> Option<ModelWeights> {
+        let entries = BTreeMap::from([(name.to_owned(), self.entries.remove(name)?)]);
+        let container = Arc::clone(&self.container);
+        Some(ModelWeights { container, entries, adapters: 0, shared: BTreeMap::new() })
+    }
+
+    /// Adds a weight that is quantized while it is read.
+    pub(crate) fn add_quantized(&mut self, name: &str, quantized: QuantizedWeight) {
+        self.entries.insert(name.to_owned(), WeightEntry::Quantized(Arc::new(quantized)));
+    }
+
+    /// The matrices that are quantized while they are read, by name.
+    pub(crate) fn quantized(&self) -> impl Iterator<Item = (&str, &QuantizedWeight)> {
+        self.entries.iter().filter_map(|(name, entry)| {
+            if let WeightEntry::Quantized(weight) = entry { Some((name.as_str(), &**weight)) } else { None }
+        })
     }
 
     /// The number of adapters beside the model.
@@ -519,6 +540,7 @@ impl ModelWeights {
             WeightEntry::Stored { tensor, .. } | WeightEntry::TransposedHeads { tensor, .. } => Some(tensor),
             WeightEntry::Assembled { parts, .. } => Some(&parts.first()?.tensor),
             WeightEntry::OfExperts(rows) => Some(&rows.tensor),
+            WeightEntry::Quantized(quantized) => quantized.stored.tensor_name(),
             WeightEntry::Computed(_) | WeightEntry::OnePosition(_) | WeightEntry::Made(_) => None,
         }
     }
@@ -556,6 +578,7 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entry(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
+            WeightEntry::Quantized(quantized) => quantized.stored.tensor(),
             WeightEntry::Assembled { .. }
             | WeightEntry::OfExperts(_)
             | WeightEntry::TransposedHeads { .. }
@@ -620,6 +643,7 @@ impl ModelWeights {
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
             WeightEntry::OnePosition(turn) => turn.fill(offset, into),
+            WeightEntry::Quantized(quantized) => quantized.read(offset, into),
             WeightEntry::Made(made) => made.read(offset, into),
         }
     }
@@ -683,14 +707,6 @@ impl ModelWeights {
     }
 }
 
-/// The row to which llama.cpp's converter moves row `row` of a matrix of heads of
-/// `size` rows: the halves of a head are interleaved.
-pub fn interleaved_row(row: usize, size: usize) -> usize {
-    let (head, within) = (row / size, row % size);
-    let (half, i) = (within / (size / 2), within % (size / 2));
-    head * size + 2 * i + half
-}
-
 impl WeightSource for ModelWeights {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         self.fill(name, offset, into)
@@ -709,17 +725,12 @@ impl WeightSource for ModelWeights {
 
     fn check_unchanged(&self) -> Result<()> {
         self.container.check_unchanged()?;
-        let mut made = self.entries.values().filter_map(|entry| match entry {
-            WeightEntry::Made(made) => Some(made),
-            WeightEntry::Stored { .. }
-            | WeightEntry::Assembled { .. }
-            | WeightEntry::TransposedHeads { .. }
-            | WeightEntry::OfExperts(_)
-            | WeightEntry::Computed(_)
-            | WeightEntry::OnePosition(_) => None,
-        });
         // All are of the same adapters.
-        made.next().map_or(Ok(()), |made| made.check_unchanged())
+        let made = self
+            .entries
+            .values()
+            .find_map(|entry| if let WeightEntry::Made(made) = entry { Some(made) } else { None });
+        made.map_or(Ok(()), |made| made.check_unchanged())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use girih::{Embedder, Error, Model, Result, RunOptions};
+use girih::{Embedder, Error, Model, Progress, Result, RunOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
@@ -20,6 +20,8 @@ pub struct ServedEncoder {
     model: Model,
     run_options: RunOptions,
     bytes: u64,
+    /// What is told each note of loading.
+    notice: fn(&str),
     /// Requests take turns, in the order in which they came.
     turns: Arc<Semaphore>,
     /// `None` until it is first used.
@@ -44,7 +46,12 @@ impl ServedEncoder {
     pub fn new(model: Model, run_options: RunOptions) -> Result<ServedEncoder> {
         let bytes = model.plan(run_options.clone())?.memory().total();
         let turns = Arc::new(Semaphore::new(1));
-        Ok(ServedEncoder { model, run_options, bytes, turns, thread: Mutex::default() })
+        Ok(ServedEncoder { model, run_options, bytes, notice: |_| {}, turns, thread: Mutex::default() })
+    }
+
+    /// This encoder, which tells `notice` each note of loading behind the model's name.
+    pub fn with_notice(self, notice: fn(&str)) -> ServedEncoder {
+        ServedEncoder { notice, ..self }
     }
 
     /// The model.
@@ -100,14 +107,20 @@ impl ServedEncoder {
         &self,
         work: impl FnOnce(&mut Embedder) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (model, options) = (self.model.clone(), self.run_options.clone());
+        let (model, options, notice) = (self.model.clone(), self.run_options.clone(), self.notice);
         let (answer, answered) = mpsc::channel();
         let job = move |embedder: &mut Option<Embedder>| {
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
                 if let Some(embedder) = embedder {
                     return work(embedder);
                 }
-                work(embedder.insert(model.plan(options)?.load_embedder(|_| {})?))
+                let name = model.name().to_owned();
+                let told = move |progress| {
+                    if let Progress::Note(sentence) = progress {
+                        notice(&format!("{name}: {sentence}"));
+                    }
+                };
+                work(embedder.insert(model.plan(options)?.load_embedder(told)?))
             }));
             // The caller waits for it.
             let _ = answer.send(outcome);

@@ -211,7 +211,8 @@ impl ServedModels {
         for ListedModel { served: ServedModel { name, run_options, .. }, model, .. } in &opened {
             if model.files().facts.is_encoder() {
                 let encoder = ServedEncoder::new(model.clone(), run_options.clone());
-                encoders.insert(name.clone(), encoder.map_err(|error| error.of(name))?);
+                let encoder = encoder.map_err(|error| error.of(name))?.with_notice(options.notice);
+                encoders.insert(name.clone(), encoder);
             }
         }
         // Encoders stay loaded; the pool has what they leave.
@@ -222,7 +223,7 @@ impl ServedModels {
             );
             return Err(girih::Error::with_kind(ErrorKind::OutOfMemory, sentence));
         }
-        let pool = ModelPool::new(memory - needed);
+        let pool = ModelPool::new(memory - needed).with_notice(options.notice);
         // A server names itself by its address before.
         let publisher = |options: &KvEventsOptions| KvEvents::new(options.pod.clone().unwrap_or_default());
         let kv_events = options.kv_events.as_ref().map(|options| Arc::new(publisher(options)));

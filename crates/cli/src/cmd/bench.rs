@@ -29,6 +29,7 @@ use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
 use crate::machine::{self, CpuTime};
 use crate::output::{bytes, counted, print_json};
+use crate::pack_args::{PackArgs, packing_json};
 use crate::phases::StartPhases;
 use crate::progress::Unit;
 use crate::typed_options::TypedOptions;
@@ -56,6 +57,8 @@ pub struct Args {
     arch: ArchArgs,
     #[command(flatten)]
     adapters: AdapterArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     /// Prompt lengths to time (pp); 0 for none [default: 512, or what the context leaves].
     #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',')]
     prompt_tokens: Option<Vec<u32>>,
@@ -206,7 +209,7 @@ fn products(args: &Args, densities: &[f64]) -> Result<Outcome> {
 
 /// The cases to time with a model, which its context holds: for each depth first the prompts.
 fn cases(args: &Args, name: &str) -> Result<Vec<BenchCase>> {
-    let max = loading::open(name, &args.adapters.beside(&args.arch))?.max_context();
+    let max = loading::open(name, &arch(args))?.max_context();
     let context = args.device.context.unwrap_or(max).min(max);
     let mut cases = Vec::new();
     for &depth in &args.depth {
@@ -239,7 +242,7 @@ fn measure(
     each: &mut dyn FnMut(BenchRow) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let LoadedSubject { subject, graph, mut engine, notes: notes_of_loading, phases, draft } =
+    let LoadedSubject { subject, graph, mut engine, notes: notes_of_loading, phases, draft, packing } =
         load(args, name, cases)?;
     let show = args.device.show.show();
     let tuning = engine.runner().tuning();
@@ -285,6 +288,7 @@ fn measure(
             phases: phases.clone(),
             start: start.take(),
             tuning: tuning.clone(),
+            packing: packing.clone(),
             // Without a reset, the peak includes what was resident before the model.
             peak_resident: reset.then(peak_resident).flatten(),
         })?;
@@ -299,6 +303,11 @@ fn drafts(args: &Args) -> DraftArgs {
     if args.record.is_some() { args.draft.if_typed(&args.typed) } else { args.draft.clone() }
 }
 
+/// The adapters and the packing of the models.
+fn arch(args: &Args) -> ArchArgs {
+    args.pack.applied(args.adapters.beside(&args.arch))
+}
+
 /// A model that is loaded and has generated its first token.
 struct LoadedSubject {
     subject: Subject,
@@ -309,12 +318,14 @@ struct LoadedSubject {
     phases: StartPhases,
     /// What drafts, if anything does.
     draft: Option<String>,
+    /// The error of packed weights, or null.
+    packing: Value,
 }
 
 /// Loads a model for all cases, and times the phases of its start.
 fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
     let mut phases = StartPhases::begin();
-    let model = loading::open(name, &args.adapters.beside(&args.arch))?;
+    let model = loading::open(name, &arch(args))?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.max_context())?;
     let options = RunOptions { sequences: args.parallel, ..loading::options(&device)? };
@@ -331,7 +342,8 @@ fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
     phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
     let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
     phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
-    Ok(LoadedSubject { subject, graph, engine, notes, phases, draft })
+    let packing = packing_json(&model);
+    Ok(LoadedSubject { subject, graph, engine, notes, phases, draft, packing })
 }
 
 /// Sets the context to the minimum that every case fits into, unless it is given.
@@ -433,6 +445,8 @@ struct BenchRow {
     start: Option<String>,
     /// What loading chose for this machine by measurement.
     tuning: Option<String>,
+    /// The error of packed weights, or null.
+    packing: Value,
     peak_resident: Option<u64>,
 }
 
@@ -544,6 +558,7 @@ impl BenchRow {
         row.insert("start".to_owned(), self.phases.json());
         row.insert("machine_default".to_owned(), json!(self.subject.machine_default));
         row.insert("tuning".to_owned(), json!(self.tuning));
+        row.insert("packing".to_owned(), self.packing.clone());
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
         Value::Object(row)
     }

@@ -27,6 +27,7 @@ use crate::images;
 use crate::input::each_line_of_text;
 use crate::loading;
 use crate::output::{counted, print_note, print_sentences};
+use crate::pack_args::PackArgs;
 use crate::progress::Show;
 use crate::report::{FinishedReply, summary};
 use crate::request::check_sampling;
@@ -46,6 +47,8 @@ pub struct Args {
     pub(super) model: ModelArgs,
     #[command(flatten)]
     pub(super) adapters: AdapterArgs,
+    #[command(flatten)]
+    pub(super) pack: PackArgs,
     #[command(flatten)]
     pub(super) conversation: ConversationArgs,
     #[command(flatten)]
@@ -70,7 +73,7 @@ pub struct Args {
 /// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    let arch = args.adapters.one_beside(&args.model.arch)?;
+    let arch = args.pack.applied(args.adapters.one_beside(&args.model.arch)?);
     let model = loading::open_for_chat(&args.model.model, &arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     if let Some(generation) = &model.files().generation {

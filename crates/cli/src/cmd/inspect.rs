@@ -25,6 +25,7 @@ use crate::images;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json, print_note};
+use crate::pack_args::PackArgs;
 
 /// The maximum number of values of a list that a line shows.
 const LISTED: usize = 8;
@@ -38,6 +39,8 @@ pub struct Args {
     arch: ArchArgs,
     #[command(flatten)]
     adapters: AdapterArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// List every weight.
@@ -65,7 +68,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.suggest_arch {
         return suggest_arch(Path::new(model));
     }
-    let model = loading::open(model, &args.adapters.beside(&args.arch))?;
+    let model = loading::open(model, &args.pack.applied(args.adapters.beside(&args.arch)))?;
     if model.files().facts.assistant.is_some() && !args.graph {
         return inspect_assistant(model.files(), args);
     }

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::input::text_of_file;
 use crate::loading;
 use crate::output::{counted, print_json};
+use crate::pack_args::PackArgs;
 use crate::progress::Unit;
 
 /// The maximum number of output rows (rows of logits) per step.
@@ -27,6 +28,8 @@ pub struct Args {
     /// File with the text; '-' is standard input [default: standard input].
     file: Option<PathBuf>,
     #[command(flatten)]
+    pack: PackArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     /// Tokens per window; windows overlap by half [default: the context, at most 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
@@ -40,7 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
     let (name, text) = text_of_file(args.file.as_deref(), "file")?;
     let tokens = model.text_processor()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {

@@ -25,6 +25,7 @@ use crate::input::{
 };
 use crate::loading;
 use crate::output::print_json;
+use crate::pack_args::{PackArgs, packing_json};
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
@@ -76,6 +77,8 @@ pub struct Args {
     #[command(flatten)]
     adapters: AdapterArgs,
     #[command(flatten)]
+    pack: PackArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
@@ -103,7 +106,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
-    let arch = args.adapters.one_beside(&args.arch)?;
+    let arch = args.pack.applied(args.adapters.one_beside(&args.arch)?);
     let model = loading::open_for_replies(name, &arch, &args.conversation.template)?;
     check_sampling(&args.sampling, &args.typed)?;
     let grammar = args.grammar.grammar()?;
@@ -163,7 +166,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.compat_ie {
         return compat_line(&ReplyTotals::of(&ready.tokens, &reply));
     }
-    let loaded = end_fields(kv, &phases, &memory);
+    let loaded = end_fields(&model, kv, &phases, &memory);
     let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
     let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &arithmetic, &loaded]);
     match output {
@@ -239,7 +242,7 @@ fn answer_prompts(
         return compat_line(&totals);
     }
     let counts = json!({"prompts": prompts.len(), "rounds": args.rounds});
-    let totals = joined(&[&counts, &totals.json(), &end_fields(kv, &phases, &memory)]);
+    let totals = joined(&[&counts, &totals.json(), &end_fields(model, kv, &phases, &memory)]);
     print_json(&json!({"totals": totals}))?;
     Ok(Outcome::Done)
 }
@@ -256,13 +259,14 @@ fn compat_line(totals: &ReplyTotals) -> Result<Outcome> {
 }
 
 /// What the end of a reply says about how the model was loaded.
-fn end_fields(kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
+fn end_fields(model: &Model, kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
     memory["peak_resident"] = json!(peak_resident());
     json!({
         "kv": kv.map(DType::name),
         "start": phases.json(),
         "memory": memory,
+        "packing": packing_json(model),
     })
 }
 
@@ -308,6 +312,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         typed: args.typed.clone(),
         model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
         adapters: args.adapters.clone(),
+        pack: args.pack,
         conversation: args.conversation.clone(),
         device: args.device.clone(),
         draft: args.draft.clone(),

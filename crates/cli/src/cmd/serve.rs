@@ -35,6 +35,7 @@ use crate::model_folder::{FolderModel, OPTIONS_FILE};
 use crate::model_name;
 use crate::model_store::{ModelStore, PullAccess};
 use crate::output::print_note;
+use crate::pack_args::PackArgs;
 use crate::process_limits;
 use crate::server_args::ServerArgs;
 use crate::template_args::TemplateArgs;
@@ -132,6 +133,8 @@ pub struct Args {
     arch: ArchArgs,
     #[command(flatten)]
     adapters: AdapterArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -265,9 +268,12 @@ impl ServeCall {
 
     /// The options of a model that the folder may get, unless it has options of its own.
     fn usual(&self) -> Result<UsualOptions> {
-        let ServeCall { args: Args { device, arch, template, prompts, .. }, .. } = self;
+        let ServeCall { args: Args { device, arch, pack, template, prompts, .. }, .. } = self;
         let run = RunOptions { prompt_cache: prompts.cache(), ..loading::options(device)? };
-        Ok(UsualOptions { open: loading::open_options_for_chat("", arch, template)?, run })
+        Ok(UsualOptions {
+            open: loading::open_options_for_chat("", &pack.applied(arch.clone()), template)?,
+            run,
+        })
     }
 
     /// The file of options of models, if there is one.
@@ -399,7 +405,7 @@ fn with_port(error: girih::Error) -> Error {
 /// `unload_idle`, if that is its own.
 fn opened(args: &Args, model: &NamedModel<'_>, unload_idle: Option<Duration>) -> Result<CheckedModel> {
     let name = model.source;
-    let arch = args.adapters.beside(&args.arch);
+    let arch = args.pack.applied(args.adapters.beside(&args.arch));
     let open = loading::open_for_chat(name, &arch, &args.template)?;
     let is_encoder = open.files().facts.is_encoder();
     if args.template.has_template() && !is_encoder {

@@ -23,6 +23,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
 use crate::output::{counted, print_json};
+use crate::pack_args::PackArgs;
 use crate::progress::{Bar, Unit};
 
 /// The maximum number of output rows (rows of logits) per step.
@@ -36,6 +37,8 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     adapters: AdapterArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
@@ -251,7 +254,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "verify compares with a reference: add --golden FILE, or --source FOLDER for a .gguf file",
         ));
     };
-    let arch = args.adapters.one_beside(&args.model.arch)?;
+    let arch = args.pack.applied(args.adapters.one_beside(&args.model.arch)?);
     let model = loading::open(&args.model.model, &arch)?;
     if model.files().facts.is_encoder() {
         if args.top_k.is_some() {

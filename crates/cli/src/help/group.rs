@@ -146,6 +146,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "fps",
             "arch",
             "allow-key",
+            "pack",
             "npu-runtime",
             "npu-lengths",
             "npu-contexts",

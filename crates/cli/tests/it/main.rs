@@ -21,6 +21,7 @@ mod nll;
 mod npu;
 mod npu_verify;
 mod packed;
+mod packed_floats;
 mod process_limits;
 mod product_types;
 mod program;

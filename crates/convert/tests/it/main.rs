@@ -14,6 +14,7 @@ mod iebin;
 #[path = "../../../model/tests/it/layered.rs"]
 mod layered;
 mod mutations;
+mod packed;
 mod q4nx;
 mod recipe;
 mod source;

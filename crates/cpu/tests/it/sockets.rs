@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use girih_cpu::kernels::tables;
 use girih_cpu::topology::Topology;
 use girih_cpu::{Affinity, Cpu, CpuOptions, EqualWeights, HostMachine, MemoryPolicy, Residence};
-use girih_graph::{Backend, ErrorKind, Graph};
+use girih_graph::store::{Store, StoredItem, UnsavedItem};
+use girih_graph::{Backend, Error, ErrorKind, Graph, WeightSource};
 use girih_tensor::DType;
 
 use crate::fixture::{Random, Source, cpu, on};
@@ -78,6 +81,59 @@ fn copies_of_hot_weights_change_no_bit_and_are_planned() {
             }
         }
     }
+}
+
+/// Weights with an identity, which a store may keep.
+struct Identified(Source);
+
+impl WeightSource for Identified {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.0.read(name, offset, into)
+    }
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        Some([1; 32])
+    }
+}
+
+/// A store that sends the number of CPUs of the threads that it starts.
+#[derive(Debug)]
+struct ThreadStore(Sender<usize>);
+
+impl Store for ThreadStore {
+    fn find(&self, _: &str) -> Option<Box<dyn StoredItem>> {
+        None
+    }
+
+    fn keep(&self, _: Box<dyn UnsavedItem>) {
+        self.0.send(thread::spawn(cpu_count).join().unwrap()).unwrap();
+    }
+
+    fn note(&self, why: &Error) {
+        panic!("{why}");
+    }
+}
+
+/// The number of CPUs on which this thread may run.
+fn cpu_count() -> usize {
+    thread::available_parallelism().unwrap().get()
+}
+
+/// A thread that the caller of pinned threads starts would else stay on the caller's CPU.
+#[test]
+fn threads_of_a_store_are_not_pinned() {
+    let Some(machine) = machine() else { return };
+    let graph = model(Model { width: 256, weights: DType::Q4_0, ..Model::default() });
+    let source = Identified(Source::random(&graph, &mut Random(15)));
+    let (sender, counts) = channel();
+    let cpu = Cpu::on_machine(options(2, None), tables()[0], &machine).unwrap();
+    let cpu = cpu.with_store(Box::new(ThreadStore(sender)));
+    let (all, blocks) = (cpu_count(), vec![4; graph.groups.len()]);
+    let runner = girih_graph::load(cpu, &source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap();
+    assert_eq!(counts.try_iter().collect::<Vec<_>>(), [all]);
+    assert_eq!(cpu_count(), 1, "the caller is pinned");
+    drop(runner);
+    assert_eq!(cpu_count(), all);
 }
 
 #[test]

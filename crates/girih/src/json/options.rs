@@ -23,8 +23,8 @@ const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The options for opening a model: `variables` (those of the environment that girih may read), `program` (a girih that
 /// renders chat templates and waits for the disk in a process of its own), `cache` (the folder of packed weights),
-/// `chat_template`, `reply_style`, `adapters` (names and paths), `projector`, `allow_key` and `architectures` (descriptions in
-/// TOML).
+/// `chat_template`, `reply_style`, `adapters` (names and paths), `projector`, `allow_key`, `pack` (`q8_0`) and `architectures`
+/// (descriptions in TOML).
 ///
 /// ```
 /// let options = girih::json::open_options(&serde_json::json!({ "chat_template": "{{ messages[0].content }}" }))?;
@@ -97,6 +97,7 @@ fn taken_open(fields: &mut JsonFields, environment: Option<Variables<'_>>) -> Re
         projector: fields.text("projector")?.map(PathBuf::from),
         adapters,
         allow_key: fields.texts("allow_key")?,
+        pack: named_type(fields, "pack", &[DType::Q8_0])?,
         cache: fields.text("cache")?.map(PathBuf::from).or(options.cache.clone()),
         ..options
     };
@@ -131,7 +132,7 @@ fn taken_run(fields: &mut JsonFields, open: &OpenOptions) -> Result<RunOptions> 
     let default = RunOptions::default();
     Ok(RunOptions {
         backend: choice(fields)?,
-        kv: kv(fields)?,
+        kv: named_type(fields, "kv", &KV_TYPES)?,
         context: fields.count("context")?,
         chunk: fields.count("chunk")?.unwrap_or(default.chunk),
         sequences: fields.count("sequences")?.unwrap_or(default.sequences),
@@ -164,10 +165,11 @@ fn choice(fields: &mut JsonFields) -> Result<BackendChoice> {
     }
 }
 
-fn kv(fields: &mut JsonFields) -> Result<Option<DType>> {
-    let names = KV_TYPES.map(DType::name).join(", ");
-    let named = |value: &Value| KV_TYPES.into_iter().find(|kind| Some(kind.name()) == value.as_str());
-    fields.read("kv", &format!("one of {names}"), named)
+/// A field that names one of these types.
+fn named_type(fields: &mut JsonFields, field: &'static str, types: &[DType]) -> Result<Option<DType>> {
+    let names: Vec<&str> = types.iter().map(|kind| kind.name()).collect();
+    let named = |value: &Value| types.iter().copied().find(|kind| Some(kind.name()) == value.as_str());
+    fields.read(field, &format!("one of {}", names.join(", ")), named)
 }
 
 fn drafts(fields: &mut JsonFields, open: &OpenOptions) -> Result<Drafts> {
@@ -180,12 +182,13 @@ fn drafts(fields: &mut JsonFields, open: &OpenOptions) -> Result<Drafts> {
             let mut model = JsonFields::new("drafts", &value)?;
             let name = model.text("model")?.unwrap_or_default();
             model.finish()?;
-            // Adapters, templates and the projector are those of the model that is drafted for.
+            // Adapters, templates, packing and the projector are those of the model that is drafted for.
             let own = OpenOptions {
                 chat_template: None,
                 reply_style: None,
                 projector: None,
                 adapters: Vec::new(),
+                pack: None,
                 ..open.clone()
             };
             Ok(Drafts::Model(Model::open_with(&name, &own)?))

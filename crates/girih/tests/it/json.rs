@@ -54,8 +54,9 @@ fn options_of_running_are_set_or_refused() -> Result<()> {
 fn options_of_opening_are_set_or_refused() -> Result<()> {
     let options = open_options(&json!({
         "variables": {"HOME": "a"}, "program": "/bin/girih", "chat_template": "a", "reply_style": "hermes",
-        "adapters": {"poet": "b"}, "projector": "c", "allow_key": ["d"],
+        "adapters": {"poet": "b"}, "projector": "c", "allow_key": ["d"], "pack": "q8_0",
     }))?;
+    assert_eq!(options.pack, Some(DType::Q8_0));
     assert_eq!(options.cache, Some("a/.cache/girih".into()));
     assert!(matches!(&options.templates, TemplateProcess::Worker { program, arguments }
         if program.as_os_str() == "/bin/girih" && arguments[0] == "template-worker"));
@@ -63,6 +64,7 @@ fn options_of_opening_are_set_or_refused() -> Result<()> {
     for (value, sentence) in [
         (json!({"variabels": {}}), "'variabels' is unknown"),
         (json!({"reply_style": "morse"}), "morse"),
+        (json!({"pack": "q4_0"}), "it must be one of q8_0"),
         (json!({"adapters": {"poet": 1}}), "it must be an object of names and paths"),
     ] {
         assert!(refusal(open_options, &value).contains(sentence), "{value}");

@@ -33,6 +33,8 @@ class OpenOptions(TypedDict, total=False):
     """The file of the image tower of a GGUF."""
     allow_key: str | Sequence[str]
     """Keys of the model's configuration that are unknown and may be ignored."""
+    pack: str
+    """``q8_0``: matrices in floats are quantized when they are loaded, as ``girih quantize --type q8_0`` does it."""
     architectures: str | Sequence[str]
     """Descriptions (TOML) of architectures that girih does not include."""
     cache: str

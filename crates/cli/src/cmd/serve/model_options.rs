@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
 /// The options that a model may have of its own, beside those of backends.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "adapter",
     "allow-key",
     "arch",
@@ -26,6 +26,7 @@ const KEYS: [&str; 19] = [
     "draft-max",
     "kv",
     "max-wait",
+    "pack",
     "parallel",
     "prompt-cache",
     "prompt-cache-limit",
