@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use girih_graph::Result;
 use girih_graph::description::BackendChoice;
+use girih_graph::{Result, STATE_TYPES};
 use girih_tensor::DType;
 use girih_words::reply::ReplyStyle;
 use serde_json::Value;
@@ -17,9 +17,6 @@ use crate::run_options::{PromptCache, RunOptions};
 
 /// Returns the value of a variable.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// The types that a KV cache may have.
-const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The options for opening a model: `variables` (those of the environment that girih may read), `program` (a girih that
 /// renders chat templates and waits for the disk in a process of its own), `cache` (the folder of packed weights),
@@ -165,8 +162,8 @@ fn choice(fields: &mut JsonFields) -> Result<BackendChoice> {
 }
 
 fn kv(fields: &mut JsonFields) -> Result<Option<DType>> {
-    let names = KV_TYPES.map(DType::name).join(", ");
-    let named = |value: &Value| KV_TYPES.into_iter().find(|kind| Some(kind.name()) == value.as_str());
+    let names = STATE_TYPES.map(DType::name).join(", ");
+    let named = |value: &Value| STATE_TYPES.into_iter().find(|kind| Some(kind.name()) == value.as_str());
     fields.read("kv", &format!("one of {names}"), named)
 }
 
