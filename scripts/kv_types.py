@@ -6,10 +6,11 @@
         square of the scores: keys as they are and with two channels ten times as large, rounded with and without being
         turned by a Hadamard matrix. Needs numpy.
 
-    kv_types.py model FOLDER TEXT --girih PROGRAM [--gguf FILE]
-        Rounds keys and values of a Llama model in torch, with and without turning them, and runs girih with each type.
+    kv_types.py model FOLDER TEXT [--girih PROGRAM] [--gguf FILE]
+        Rounds keys and values of a Llama model in torch, with and without turning them, and runs girih and, with FILE, llama.cpp with
+        each type.
         Prints perplexities over windows of the text, and the mean Kullback-Leibler divergence from f32: of all windows in
-        torch, of the first one in girih and llama.cpp (package llama-cpp-python, which reads FILE). Needs torch and
+        torch, of the first one in girih and llama.cpp (package llama-cpp-python). Needs torch and
         transformers. `train_llama.py` makes such a model, and its text.
 """
 
@@ -135,10 +136,9 @@ def model(args: argparse.Namespace) -> None:
     for (kind, is_turned), rows in found.items():
         perplexity, far = figures(rows, found["f32", False], windows)
         print(f"| torch | {kind}{', turned' * is_turned} | {perplexity:.4f} | {far:.2e} |")
-    exact = None
-    for kind in GGML_TYPES:
+    exact = found["f32", False][0]
+    for kind in GGML_TYPES if args.girih else ():
         perplexity, rows = by_girih(args, kind)
-        exact = rows if exact is None else exact
         far = float((np.exp(exact) * (exact - rows)).sum(-1).mean())
         print(f"| girih | {kind} | {perplexity:.4f} | {far:.2e} |", flush=True)
     if args.gguf:
@@ -159,7 +159,7 @@ def main() -> None:
     of_model = commands.add_parser("model", help="figures of a model")
     of_model.add_argument("folder", type=Path)
     of_model.add_argument("text", type=Path)
-    of_model.add_argument("--girih", required=True, help="the program")
+    of_model.add_argument("--girih", help="the program")
     of_model.add_argument("--gguf", type=Path, help="the same model for llama.cpp")
     of_model.add_argument("--positions", type=int, default=512, help="tokens of a window")
     args = parser.parse_args()
