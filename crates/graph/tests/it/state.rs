@@ -60,7 +60,7 @@ fn a_row_with_nan_is_read_as_nan() {
         state.write("layers.0.keys", &sequence, &row).unwrap();
         let read = state.rows("layers.0.keys", &sequence, 5..6).unwrap();
         assert!(read[..32].iter().all(|value| value.is_nan()), "{dtype}: {read:?}");
-        let far = |(got, want): (&f32, &f32)| (got - want).abs() > 4.0 / 127.0;
+        let far = |(got, want): (&f32, &f32)| (got - want).abs() > 5.0 / 127.0;
         assert!(!read[32..].iter().zip(&row[32..]).any(far), "{dtype}: {read:?}");
         assert_eq!(state.take_range_faults(), []);
     }
