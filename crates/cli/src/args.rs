@@ -123,13 +123,15 @@ impl DeviceArgs {
 
 /// The values of `--kv`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, non_camel_case_types)] // self-explanatory; Q8_0 is spelled as in GGUF
+#[allow(missing_docs, non_camel_case_types)] // self-explanatory; block formats are spelled as in GGUF
 pub enum KvType {
     F32,
     F16,
     Bf16,
     #[value(name = "q8_0")]
     Q8_0,
+    #[value(name = "q4_0")]
+    Q4_0,
 }
 
 impl KvType {
@@ -140,6 +142,7 @@ impl KvType {
             KvType::F16 => DType::F16,
             KvType::Bf16 => DType::BF16,
             KvType::Q8_0 => DType::Q8_0,
+            KvType::Q4_0 => DType::Q4_0,
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, RotationTable, activate, adapters, add, attend, clamp, concat, delta_rule, embed, experts,
-    gate, gate_heads, gather, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape,
-    rope, route, scale, scale_columns, select_keys, shift_columns, short_conv, softcap, sparsify, splice,
-    ssm_scan, temper, xielu,
+    gate, gate_heads, gather, hadamard, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool,
+    reshape, rope, route, scale, scale_columns, select_keys, shift_columns, short_conv, softcap, sparsify,
+    splice, ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -153,6 +153,7 @@ impl<'a> Binder<'a> {
             AppliedOp::ShiftColumns { x, shift } => shift_columns::bind(x, shift, y, width(x)),
             AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),
             AppliedOp::Clamp { low, high, x } => clamp::bind([low, high], x, y),
+            AppliedOp::Hadamard { size, x } => hadamard::bind(size as usize, x, y),
             AppliedOp::Gather { x } => gather::bind(x, y),
             AppliedOp::Pool { how, x } => pool::bind(how, x, y),
         }))

@@ -8,11 +8,12 @@
 //! So the cells of one head over the positions of a block are contiguous, as [the
 //! kernels](crate::kernels::attend) need them.
 
+use girih_graph::state::pack_state;
 use girih_graph::{BLOCK_POSITIONS, Graph, Node, Op, Role, Value, ValueId};
 use girih_tensor::{DType, Shape};
 
 use crate::kernels::Table;
-use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
+use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES};
 
 /// The number of head dimensions that are rounded in one call.
 const ROUNDED_DIMS: usize = 64;
@@ -61,10 +62,10 @@ impl StateLayout {
         };
         let dtype = value.dtype;
         let format = Format::of(dtype)
-            .ok_or_else(|| format!("its type is {dtype}; state can be f32, f16, bf16 or q8_0"))?;
+            .ok_or_else(|| format!("its type is {dtype}; state can be f32, f16, bf16, q8_0 or q4_0"))?;
         let size = value.shape.columns();
-        if format == Format::Q8_0 && !size.is_multiple_of(KV_GROUP) {
-            return Err(format!("q8_0 needs a head size divisible by {KV_GROUP}; this one is {size}"));
+        if format.is_grouped() && !size.is_multiple_of(KV_GROUP) {
+            return Err(format!("{dtype} needs a head size divisible by {KV_GROUP}; this one is {size}"));
         }
         Ok(StateLayout::new(format, role, &value.shape))
     }
@@ -108,7 +109,7 @@ impl StateLayout {
     /// `stride` values apart. Returns whether a value that was written is infinite or NaN.
     #[must_use]
     pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) -> bool {
-        if self.role == StateRole::Keys && self.format != Format::Q8_0 {
+        if self.role == StateRole::Keys && !self.format.is_grouped() {
             return self.put_keys(table, rows, stride, at, bytes);
         }
         let mut is_unbounded = false;
@@ -118,7 +119,7 @@ impl StateLayout {
                 let rounded = &mut rounded[..self.format.bytes(1, values.len())];
                 is_unbounded |= self.round(table, values, rounded);
                 let (first, at) = (part * ROUNDED_DIMS, at + index);
-                if self.format == Format::Q8_0 {
+                if self.format.is_grouped() {
                     self.put_groups(rounded, first / KV_GROUP, at, bytes);
                 } else {
                     let each = self.format.bytes(1, 1);
@@ -174,36 +175,49 @@ impl StateLayout {
                 DType::BF16.pack(values, rounded);
                 reaches::<BF16_INFINITY>(rounded)
             }
-            Format::Q8_0 => {
-                DType::Q8_0.pack(values, rounded);
-                rounded.chunks_exact(2 + KV_GROUP).any(|block| reaches::<F16_INFINITY>(&block[..2]))
+            Format::Q8_0 | Format::Q4_0 => {
+                pack_state(self.format.dtype(), values, rounded);
+                let mut blocks = rounded.chunks_exact(2 + self.format.code_bytes(KV_GROUP));
+                blocks.any(|block| reaches::<F16_INFINITY>(&block[..2]))
             }
         }
     }
 
-    /// Writes blocks of Q8_0 at one position, from group `first` of one head on.
+    /// Writes blocks of values with a scale at one position, from group `first` of one head on.
     fn put_groups(&self, blocks: &[u8], first: usize, at: usize, bytes: &mut [u8]) {
-        let groups = self.width / KV_GROUP;
-        for (group, block) in blocks.chunks_exact(2 + KV_GROUP).enumerate() {
-            let (scale, integers) = block.split_at(2);
-            let group = first + group;
+        let (format, groups) = (self.format, self.width / KV_GROUP);
+        let group_bytes = format.bytes(KEY_TILE, KV_GROUP);
+        for (group, block) in (first..).zip(blocks.chunks_exact(2 + format.code_bytes(KV_GROUP))) {
+            let (scale, codes) = block.split_at(2);
             match self.role {
                 StateRole::Keys => {
-                    let (scales, lines) = bytes[(at / KEY_TILE * groups + group) * Q8_0_GROUP..]
-                        [..Q8_0_GROUP]
-                        .split_at_mut(2 * KEY_TILE);
+                    let group = &mut bytes[(at / KEY_TILE * groups + group) * group_bytes..][..group_bytes];
+                    let (scales, lines) = group.split_at_mut(2 * KEY_TILE);
                     scales[at % KEY_TILE * 2..][..2].copy_from_slice(scale);
-                    for (line, &integer) in lines.chunks_exact_mut(KEY_TILE).zip(integers) {
-                        line[at % KEY_TILE] = integer;
+                    match format {
+                        Format::Q4_0 => put_halves(codes, at % KEY_TILE, lines),
+                        _ => put_columns::<1>(codes, KV_GROUP, at % KEY_TILE, lines),
                     }
                 }
                 StateRole::Values => {
-                    let (lines, scales) = bytes.split_at_mut(BLOCK_POSITIONS * self.width);
-                    lines[at * self.width + group * KV_GROUP..][..KV_GROUP].copy_from_slice(integers);
+                    let (lines, scales) = bytes.split_at_mut(format.code_bytes(BLOCK_POSITIONS * self.width));
+                    // The order within a block of Q4_0 is that of the state.
+                    let start = format.code_bytes(at * self.width + group * KV_GROUP);
+                    lines[start..][..codes.len()].copy_from_slice(codes);
                     scales[(group * BLOCK_POSITIONS + at) * 2..][..2].copy_from_slice(scale);
                 }
             }
         }
+    }
+}
+
+/// Writes the codes of four bits of one position, in the order of a block of Q4_0, to column `at` of as many lines.
+fn put_halves(codes: &[u8], at: usize, lines: &mut [u8]) {
+    let (kept, shift) = if at < LANES { (0xf0, 0) } else { (0x0f, 4) };
+    let (low, high) = (codes.iter().map(|codes| codes & 0x0f), codes.iter().map(|codes| codes >> 4));
+    for (line, code) in lines.chunks_exact_mut(KEY_TILE / 2).zip(low.chain(high)) {
+        let byte = &mut line[at % LANES];
+        *byte = *byte & kept | code << shift;
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 
 use girih_engine::{Engine, SavedBlocks, SavedPrefix, Tenant};
 use girih_file::PrivateFolder;
-use girih_graph::{Error, ErrorKind, Key, Result, WeightSource as _};
+use girih_graph::{Error, ErrorKind, Key, Result, STATE_TYPES, WeightSource as _};
 use girih_model::GraphOptions;
 use girih_tensor::DType;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
@@ -35,9 +35,6 @@ const PROMPT_MAGIC: &[u8; 8] = b"girihkvs";
 
 /// The version of the format in the module's documentation.
 const PROMPT_FORMAT: u32 = 1;
-
-/// The types that a KV cache can have.
-const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The suffix of complete files.
 const PROMPT_SUFFIX: &str = ".prompt";
@@ -163,7 +160,7 @@ impl PromptStore {
             return;
         }
         let kv = self.source.options.state;
-        for other in KV_TYPES.into_iter().filter(|other| *other != kv) {
+        for other in STATE_TYPES.into_iter().filter(|other| *other != kv) {
             // A model that cannot have this type has no files of it.
             let Ok(identity) = self.source.identity(other) else { continue };
             let theirs = prefix_of(identity);

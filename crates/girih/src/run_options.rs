@@ -33,7 +33,7 @@ pub struct RunOptions {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub backend: BackendChoice,
-    /// The type of the KV cache: F32, F16, BF16 or Q8_0; an encoder has none. Default `None`: F16. A
+    /// The type of the KV cache: F32, F16, BF16, Q8_0 or Q4_0; an encoder has none. Default `None`: F16. A
     /// request whose keys or values exceed the range of the type fails
     /// ([`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange)); F32 holds them all.
     ///

@@ -381,6 +381,9 @@ impl Lowering<'_> {
             AppliedOp::SelectKeys { best, q, weights, keys } => {
                 self.select_keys(best, [q, weights, keys], slots, y)
             }
+            AppliedOp::Hadamard { .. } => {
+                Err(Error::new("the op 'hadamard' was not refused; this is a bug in girih"))
+            }
             AppliedOp::Clamp { low, high, x } => {
                 let words = [self.stride(x) as u32, 0, 0, 0, 0, 0, low.to_bits(), high.to_bits()];
                 self.element(element::CLAMP, &words, [self.value(x)?, none()], y)

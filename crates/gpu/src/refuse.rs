@@ -124,6 +124,7 @@ fn size_objection(graph: &Graph, node: &Node) -> Result<(), String> {
 #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
 pub(crate) fn knows(call: &AppliedOp<&Value>) -> bool {
     match call {
+        AppliedOp::Hadamard { size: _, x: _ } => false,
         AppliedOp::Embed { ids: _, table: _ }
         | AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::Norm { epsilon: _, x: _, weight: _ }

@@ -35,7 +35,7 @@ use crate::constant::{Span, Weighed};
 use crate::graph::{Graph, Node};
 use crate::ops::route::Router;
 use crate::ops::{Op, OperandKind};
-use crate::state_kind::StateKind;
+use crate::state_kind::{STATE_TYPES, StateKind};
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The maximum size of all values together in bytes, with four bytes for each
@@ -258,7 +258,7 @@ impl GraphCheck<'_> {
                 Role::State(_) if self.is_carried(value) => value.dtype == DType::F32,
                 Role::State(_) => {
                     self.heads(value);
-                    matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0)
+                    STATE_TYPES.contains(&value.dtype)
                 }
                 Role::Input => match value.dtype {
                     DType::I32 => value.shape.extents().len() == 1,
@@ -367,6 +367,11 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         && !are_attended_together(graph, Span::Full, inputs[2], inputs[2])
     {
         return Some("its keys are not state of a group with the span 'full'");
+    }
+    if let Op::Hadamard { size } = op
+        && !output.columns().is_multiple_of(size as usize)
+    {
+        return Some("its rows are not whole blocks of its size");
     }
     if let Op::Route { score, used, normalized, groups, factor, near } = op
         && !(Router { score, used, normalized, groups, factor, near }).suits(output.columns())

@@ -113,6 +113,6 @@ pub use range_fault::{RangeFault, out_of_range};
 pub use runner::{Phases, Runner, load};
 pub use selection::{SELECTION_POSITIONS, is_selected, select};
 pub use sink_gather::{SunkGather, sink_gather};
-pub use state_kind::StateKind;
+pub use state_kind::{STATE_TYPES, StateKind};
 pub use value::{Extent, GroupId, Role, Value, ValueId};
 pub use work::{MAX_OPERANDS, NodeWork, ReadPositions, Reads, WorkStep};

@@ -43,6 +43,26 @@ struct StateTensor {
     stamps: Vec<u64>,
 }
 
+/// Rounds the numbers of a row to the type of its state, whole blocks. A block with NaN gets NaN as its scale, because
+/// codes have none: a row that reads it has NaN, as with other types.
+///
+/// # Panics
+/// When the lengths are not whole blocks, or differ in their number.
+pub fn pack_state(dtype: DType, values: &[f32], bytes: &mut [u8]) {
+    dtype.pack(values, bytes);
+    let columns = dtype.tile().1;
+    if columns > 1 && values.iter().any(|value| value.is_nan()) {
+        for (values, block) in values.chunks(columns).zip(bytes.chunks_mut(dtype.block_bytes())) {
+            if values.iter().any(|value| value.is_nan()) {
+                block[..2].copy_from_slice(&F16_NAN);
+            }
+        }
+    }
+}
+
+/// The bytes of a NaN in f16, with which blocks of state begin.
+const F16_NAN: [u8; 2] = 0x7e00u16.to_le_bytes();
+
 /// Returns a stamp that has not been used before, in any state.
 fn next_stamp() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -99,7 +119,7 @@ impl PositionMajor {
         for (values, row) in rows.chunks_exact(tensor.inner.max(1)).zip(sequence.rows.start..) {
             let position = (sequence.position + row - sequence.rows.start) as usize;
             let slot = tensor.slot(sequence, position);
-            tensor.dtype.pack(values, &mut tensor.bytes[slot]);
+            pack_state(tensor.dtype, values, &mut tensor.bytes[slot]);
             tensor.touch(tensor.block_of(sequence, position));
             if let Some(value) = out_of_range(tensor.dtype, values) {
                 self.faults.push(RangeFault { row, name: tensor.name.clone(), dtype: tensor.dtype, value });

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{DType, Error, Result};
 
 use crate::constant::{Constant, Span};
 
@@ -11,6 +11,9 @@ use crate::constant::{Constant, Span};
 /// Attention computes partial sums over a fixed multiple of it, so that no
 /// partial sum begins or ends within a block.
 pub const BLOCK_POSITIONS: usize = 64;
+
+/// The types that state by position can have, finest first. Carried values are f32.
+pub const STATE_TYPES: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
 
 /// What the blocks of a state group hold. Block `i` of a sequence belongs to its positions from
 /// `i · BLOCK_POSITIONS` on.

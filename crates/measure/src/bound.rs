@@ -369,6 +369,7 @@ impl OneError {
             | Op::Linear
             | Op::LinearHeads
             | Op::ShortConv
+            | Op::Hadamard { .. }
             | Op::MixHeads
             | Op::Pool { .. } => (1.0, 0.0),
             // The state and the result; the step and the decay.

@@ -99,6 +99,9 @@ const CUTOFF_STORES: f64 = 5.0;
 /// Stores of RoPE: the cosine or sine, the product, and the sum of two products.
 const ROPE_STORES: f64 = 3.0;
 
+/// Roundings of a Hadamard product beside its stages: the root and the product.
+const HADAMARD_ROUNDINGS: u32 = 2;
+
 /// Stores of a gate: the activation and the product.
 const GATE_STORES: f64 = 2.0;
 
@@ -205,6 +208,11 @@ impl Analysis<'_> {
             Op::Sparsify { deviations } => self.sparsify(node, f64::from(deviations)),
             Op::MixHeads => self.mix_heads(node),
             Op::Softcap { .. } => stores(CAP_STORES),
+            // It turns a row, as RoPE does; a stage rounds each number once.
+            Op::Hadamard { size } => {
+                let own = f64::from(size.ilog2() + HADAMARD_ROUNDINGS) * term;
+                self.after(node, |_| own)
+            }
             Op::Clamp { .. } => self.resized(node, 0.0),
             Op::ShiftColumns => self.resized(node, result),
             Op::Activate { act } => self.activate(node, square_gain(act)),

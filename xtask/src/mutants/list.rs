@@ -141,6 +141,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(*weight) *",
                 "f64::from(*weight) * 1.0001 *",
             ),
+            mutant("hadamard", "crates/graph/src/ops/hadamard.rs", "(i & j)", "(i | j)"),
             mutant(
                 "shift_columns",
                 "crates/graph/src/ops/shift_columns.rs",
@@ -339,6 +340,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "x * weight * 1.0001",
             ),
             mutant("scale", "crates/cpu/src/ops/scale.rs", "x * self.factor", "x * self.factor * 1.0001"),
+            mutant("hadamard", "crates/cpu/src/ops/hadamard.rs", "*a - *b)", "*b - *a)"),
             mutant("clamp", "crates/cpu/src/ops/clamp.rs", "if x < low { low } else { x }", "x"),
             mutant(
                 "softcap",

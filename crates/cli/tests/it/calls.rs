@@ -39,7 +39,7 @@ fn wrong_calls_end_with_2() {
         girih(&[command, "--no-such-flag"]).fails(2, "--no-such-flag");
     }
     girih(&["run", "--threads", "0"]).fails(2, "--threads");
-    girih(&["run", "--kv", "q4_0"]).fails(2, "f32, f16, bf16, q8_0");
+    girih(&["run", "--kv", "q4_1"]).fails(2, "f32, f16, bf16, q8_0, q4_0");
     girih(&["run", "--backend", "abacus"]).fails(2, "cpu, interpreter");
     if cfg!(not(feature = "gpu")) {
         girih(&["run", "--backend", "gpu"]).fails(2, "this build of girih has no backend 'gpu'");

@@ -53,7 +53,7 @@ fn an_error_names_the_variable_or_the_file_and_line() {
     girih(&["run"]).env("GIRIH_THREADS", "x").fails(2, "girih: GIRIH_THREADS='x': invalid digit");
     girih(&["run"])
         .env("GIRIH_KV", "f61")
-        .fails(2, "GIRIH_KV='f61': use one of f32, f16, bf16, q8_0; did you mean 'f16'?");
+        .fails(2, "GIRIH_KV='f61': use one of f32, f16, bf16, q8_0, q4_0; did you mean 'f16'?");
     let path = name(&folder.file("config.toml")).to_owned();
     run("# mine\n\nthreads = \"x\"\n").fails(2, &format!("girih: {path}:3: threads = \"x\": invalid digit"));
     run("quiet = 2\n").fails(2, &format!("{path}:1: quiet = 2: use one of 1, 0"));

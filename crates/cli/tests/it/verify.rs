@@ -273,14 +273,14 @@ pub fn agrees(command: &str, model: &str, golden: &Path, more: &[&str], activati
 }
 
 /// Checks every instruction set of this processor with every type of KV cache. A
-/// coarser cache has a larger bound; Q8_0 needs a head size divisible by 32.
+/// coarser cache has a larger bound; Q8_0 and Q4_0 need a head size divisible by 32.
 fn kernels_and_caches_pass(model: &str, golden: &Path) {
     let graph: girih_graph::Graph =
         girih(&["inspect", model, "--graph"]).done().stdout.parse().expect("a graph");
     let whole = |value: &girih_graph::Value| {
         !matches!(value.role, girih_graph::Role::State(_)) || value.shape.columns().is_multiple_of(32)
     };
-    let kinds: &[&str] = if graph.values.iter().all(whole) { &["q8_0"] } else { &[] };
+    let kinds: &[&str] = if graph.values.iter().all(whole) { &["q8_0", "q4_0"] } else { &[] };
     for table in tables() {
         for kv in ["f32", "f16", "bf16"].iter().chain(kinds) {
             let verdict = agrees("verify", model, golden, &["--isa", table.name, "--kv", kv], "f32");

@@ -6,6 +6,8 @@
 //! values  64 positions of one head   [64][width]
 //! Q8_0    keys    for each 32 dims of the head:  32 f16 scales, one a position | [32][32] i8
 //!         values  [64][width] i8 | for each 32 columns:  64 f16 scales, one a position
+//! Q4_0    as Q8_0, with codes of four bits, less 8: those of two vectors of 16 positions (keys) or
+//!         columns (values) share 16 bytes, the first vector in the lower halves
 //! ```
 //! Keys lie transposed, so that one vector holds one dim of many positions and
 //! no sum runs across its lanes. Rows of values are filled up to whole vectors
@@ -36,11 +38,8 @@ pub const KEY_TILE: usize = 32;
 /// multiple of it.
 pub const LANES: usize = 16;
 
-/// Dims of a head that share a scale; Q8_0 fixes it.
+/// Dims of a head that share a scale; Q8_0 and Q4_0 fix it.
 pub const KV_GROUP: usize = 32;
-
-/// Bytes of [`KV_GROUP`] dims of a tile of Q8_0 keys.
-pub(crate) const Q8_0_GROUP: usize = KEY_TILE * 2 + KV_GROUP * KEY_TILE;
 
 /// Numbers of queries that kernels process at once, in ascending order.
 pub const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
@@ -70,6 +69,7 @@ pub enum Format {
     F16,
     BF16,
     Q8_0,
+    Q4_0,
 }
 
 impl Format {
@@ -80,6 +80,7 @@ impl Format {
             DType::F16 => Some(Format::F16),
             DType::BF16 => Some(Format::BF16),
             DType::Q8_0 => Some(Format::Q8_0),
+            DType::Q4_0 => Some(Format::Q4_0),
             _ => None,
         }
     }
@@ -91,6 +92,7 @@ impl Format {
             Format::F16 => DType::F16,
             Format::BF16 => DType::BF16,
             Format::Q8_0 => DType::Q8_0,
+            Format::Q4_0 => DType::Q4_0,
         }
     }
 
@@ -99,20 +101,34 @@ impl Format {
         self.dtype().name()
     }
 
+    /// Whether [`KV_GROUP`] values share a scale.
+    pub fn is_grouped(self) -> bool {
+        matches!(self, Format::Q8_0 | Format::Q4_0)
+    }
+
     /// Bytes of `values` values of each of `positions`.
     ///
     /// # Panics
-    /// When values of Q8_0 are not whole groups.
+    /// When values that share scales are not whole groups.
     pub fn bytes(self, positions: usize, values: usize) -> usize {
-        let each = match self {
+        let scales = if self.is_grouped() { self.groups(values) * 2 } else { 0 };
+        positions * (self.code_bytes(values) + scales)
+    }
+
+    /// Bytes of `values` values without their scales.
+    pub(crate) fn code_bytes(self, values: usize) -> usize {
+        match self {
             Format::F32 => 4 * values,
             Format::F16 | Format::BF16 => 2 * values,
-            Format::Q8_0 => {
-                assert!(values.is_multiple_of(KV_GROUP), "{values} values are whole groups of {KV_GROUP}");
-                values + values / KV_GROUP * 2
-            }
-        };
-        positions * each
+            Format::Q8_0 => values,
+            Format::Q4_0 => values / 2,
+        }
+    }
+
+    /// The groups of `values` values.
+    fn groups(self, values: usize) -> usize {
+        assert!(values.is_multiple_of(KV_GROUP), "{values} values are whole groups of {KV_GROUP}");
+        values / KV_GROUP
     }
 }
 

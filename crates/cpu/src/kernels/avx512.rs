@@ -100,6 +100,17 @@ unsafe impl Vectors for Avx512 {
             let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
             _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()))
         }
+        read_lower_codes(bytes: &[u8]) -> __m512i {
+            let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
+            let codes = _mm_and_si128(_mm_loadu_si128(bytes.as_ptr().cast()), _mm_set1_epi8(0x0f));
+            _mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+        }
+        read_upper_codes(bytes: &[u8]) -> __m512i {
+            let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
+            let upper = _mm_srli_epi16::<4>(_mm_loadu_si128(bytes.as_ptr().cast()));
+            let codes = _mm_and_si128(upper, _mm_set1_epi8(0x0f));
+            _mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+        }
         write_f16(x: __m512, bytes: &mut [u8]) {
             let bytes: &mut [u8; 32] = bytes.first_chunk_mut().expect(SHORT);
             let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);

@@ -13,7 +13,7 @@ use girih_tensor::reference;
 
 use crate::fixture::{Random, U, gamma};
 
-pub const CELL_FORMATS: [Format; 4] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0];
+pub const CELL_FORMATS: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
 
 /// The tables with fused multiply-adds, which yield equal bits.
 fn fused() -> impl Iterator<Item = &'static Table> {
@@ -30,7 +30,7 @@ pub fn stored(format: Format, positions: usize, values: usize, random: &mut Rand
     // The last byte of a number has its exponent, which is kept small.
     let (step, keep) = match format {
         Format::F32 => (4, 0xbf),
-        Format::F16 | Format::Q8_0 => (2, 0xbf),
+        Format::F16 | Format::Q8_0 | Format::Q4_0 => (2, 0xbf),
         Format::BF16 => (2, 0xbf),
     };
     bytes.iter_mut().skip(step - 1).step_by(step).for_each(|byte| *byte &= keep);
@@ -75,7 +75,7 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(2);
     for format in CELL_FORMATS {
         for size in [1, 5, 16, 31, 32, 48, 64, 80, 96, 128, 256] {
-            if format == Format::Q8_0 && size % 32 != 0 {
+            if format.is_grouped() && size % 32 != 0 {
                 continue;
             }
             let tile = stored(format, KEY_TILE, size, &mut random);
@@ -121,7 +121,7 @@ fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(3);
     for format in CELL_FORMATS {
         for columns in [16, 32, 48, 64, 80, 96, 128, 256] {
-            if format == Format::Q8_0 && columns % 32 != 0 {
+            if format.is_grouped() && columns % 32 != 0 {
                 continue;
             }
             let block = stored(format, BLOCK_POSITIONS, columns, &mut random);

@@ -49,14 +49,14 @@ pub fn paths() -> Vec<KernelPath> {
     paths
 }
 
-/// A random size of a head; Q8_0 needs a multiple of 32.
+/// A random size of a head; types with scales need a multiple of 32.
 fn head(format: Format, random: &mut Random) -> usize {
-    if format == Format::Q8_0 { 32 * (1 + below(4, random)) } else { 1 + below(130, random) }
+    if format.is_grouped() { 32 * (1 + below(4, random)) } else { 1 + below(130, random) }
 }
 
 /// A random size of a head, padded to whole vectors.
 fn padded_head(format: Format, random: &mut Random) -> usize {
-    head(format, random).next_multiple_of(if format == Format::Q8_0 { 32 } else { LANES })
+    head(format, random).next_multiple_of(if format.is_grouped() { 32 } else { LANES })
 }
 
 /// The cells that a kernel is to prefetch: these, or none.
@@ -143,17 +143,25 @@ fn defined(format: Format, bytes: &[u8], index: usize) -> f32 {
     value[0]
 }
 
+/// The code of value `index`. Of 32 codes of Q4_0, 16 lie in the lower halves of 16 bytes.
+fn code(format: Format, codes: &[u8], index: usize) -> f32 {
+    if format == Format::Q8_0 {
+        return f32::from(codes[index] as i8);
+    }
+    let byte = codes[index / 32 * 16 + index % 16];
+    f32::from(if index % 32 < 16 { byte % 16 } else { byte / 16 }) - 8.0
+}
+
 fn widen_keys(table: &Table, format: Format, operands: &mut Operands, tally: &mut Tally) {
     let size = head(format, operands);
     let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
     let mut wide = operands.results(size * KEY_TILE);
     (table.attend.widen_keys)(format, &tile, &mut wide);
     for (index, got) in wide.iter().enumerate() {
-        let expected = if format == Format::Q8_0 {
+        let expected = if format.is_grouped() {
             let (group, within) = (index / (32 * KEY_TILE), index % (32 * KEY_TILE));
-            let group = &tile[group * (2 * KEY_TILE + 32 * KEY_TILE)..];
-            let integer = f32::from(group[2 * KEY_TILE + within] as i8);
-            defined(Format::F16, group, within % KEY_TILE) * integer
+            let group = &tile[group * format.bytes(KEY_TILE, 32)..];
+            defined(Format::F16, group, within % KEY_TILE) * code(format, &group[2 * KEY_TILE..], within)
         } else {
             defined(format, &tile, index)
         };
@@ -178,10 +186,11 @@ fn widen_values(table: &Table, format: Format, operands: &mut Operands, tally: &
         let (position, column) = (index / columns, index % columns);
         let expected = match format {
             _ if !positions.contains(&position) => 7.0,
-            Format::Q8_0 => {
-                let (integers, scales) = cells.split_at(BLOCK_POSITIONS * columns);
+            Format::Q8_0 | Format::Q4_0 => {
+                let codes = format.bytes(BLOCK_POSITIONS, columns) - 2 * BLOCK_POSITIONS * (columns / 32);
+                let (codes, scales) = cells.split_at(codes);
                 let scale = defined(Format::F16, scales, column / 32 * BLOCK_POSITIONS + position);
-                scale * f32::from(integers[index] as i8)
+                scale * code(format, codes, index)
             }
             _ => defined(format, &cells, index),
         };

@@ -5,7 +5,9 @@
 use std::ops::Range;
 
 use girih_cpu::kernels::Table;
-use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, Format, MaxSum, ValueBlock, WIDTHS};
+use girih_cpu::kernels::attend::{
+    AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, MaxSum, ValueBlock, WIDTHS,
+};
 use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, QuantizeRow, Sums,
 };
@@ -402,10 +404,11 @@ fn scales_of_the_first_group(
     at: usize,
 ) {
     let mut bytes = keys_of(keys);
-    if let Cells::Stored(Format::Q8_0, _) = keys {
+    if let Cells::Stored(format @ (Format::Q8_0 | Format::Q4_0), _) = keys {
         let first = bytes[..64].to_vec();
-        bytes.chunks_exact_mut(64 + 1024).for_each(|group| group[..64].copy_from_slice(&first));
-        (portable().attend.score)(q, Cells::Stored(Format::Q8_0, &bytes), next, scores, at);
+        let groups = bytes.chunks_exact_mut(format.bytes(KEY_TILE, 32));
+        groups.for_each(|group| group[..64].copy_from_slice(&first));
+        (portable().attend.score)(q, Cells::Stored(format, &bytes), next, scores, at);
     } else {
         (portable().attend.score)(q, keys, next, scores, at);
     }
@@ -445,7 +448,9 @@ fn wrong_attention_is_detected() {
         let order = attending(AttendKernels { score: queries_in_the_wrong_order, ..attend });
         assert_detected(&format!("score F16 x{width}"), &[("queries are in the wrong order", order)]);
     }
-    assert_detected("score Q8_0", &[("all scales are the first group's", scales)]);
+    for format in ["Q8_0", "Q4_0"] {
+        assert_detected(&format!("score {format}"), &[("all scales are the first group's", scales)]);
+    }
     assert_detected(
         "blend",
         &[

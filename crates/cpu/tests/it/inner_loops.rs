@@ -183,8 +183,9 @@ fn bf16(table: &Table) {
 
 fn attention(table: &Table) {
     const SIZE: usize = 128;
-    for (format, width) in
-        [Format::F16, Format::Q8_0].into_iter().flat_map(|format| [1, 4, 8].map(|width| (format, width)))
+    for (format, width) in [Format::F16, Format::Q8_0, Format::Q4_0]
+        .into_iter()
+        .flat_map(|format| [1, 4, 8].map(|width| (format, width)))
     {
         let tile = vec![0x11; format.bytes(KEY_TILE, SIZE)];
         let queries = vec![0.5; SIZE * width];

@@ -5,8 +5,8 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Clamp, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation,
-    Scale, ScaleColumns, ShiftColumns, Softcap, Sparsify,
+    Activate, Add, ApplyXielu, Clamp, Gate, GateRow, Hadamard, LayerNorm, MatchRms, MixRow, Norm, Rotate,
+    Rotation, Scale, ScaleColumns, ShiftColumns, Softcap, Sparsify,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -18,7 +18,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 16] = [
+const OPS: [OpName; 17] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -35,6 +35,7 @@ const OPS: [OpName; 16] = [
     OpName::MixHeads,
     OpName::Softcap,
     OpName::Clamp,
+    OpName::Hadamard,
 ];
 
 /// The rows of an input.
@@ -175,6 +176,10 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         }
         AppliedOp::Clamp { low, high, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Clamp { x, low, high, y })));
+        }
+        AppliedOp::Hadamard { size, x: _ } => {
+            let size = size as usize;
+            x.chunks(width).for_each(|x| run(x, &mut |x, y| table.run(Hadamard { x, size, y })));
         }
         other => panic!("{other:?} has no kernel of rows"),
     }

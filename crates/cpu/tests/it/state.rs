@@ -98,6 +98,10 @@ fn keys_and_values_that_the_type_cannot_hold_are_faults_of_their_rows() {
         (DType::Q8_0, 8.32e6, false),
         (DType::Q8_0, 8.33e6, true),
         (DType::Q8_0, f32::NEG_INFINITY, false),
+        (DType::Q8_0, f32::NAN, false),
+        (DType::Q4_0, 5.24e5, false),
+        (DType::Q4_0, -5.25e5, true),
+        (DType::Q4_0, f32::NAN, false),
     ];
     for (state, value, is_lost) in cases {
         let graph = attention(state);

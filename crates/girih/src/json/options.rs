@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use girih_graph::Result;
 use girih_graph::description::BackendChoice;
+use girih_graph::{Result, STATE_TYPES};
 use girih_tensor::DType;
 use girih_words::reply::ReplyStyle;
 use serde_json::Value;
@@ -17,9 +17,6 @@ use crate::run_options::{PromptCache, RunOptions};
 
 /// Returns the value of a variable.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// The types that a KV cache may have.
-const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The options for opening a model: `variables` (those of the environment that girih may read), `program` (a girih that
 /// renders chat templates and waits for the disk in a process of its own), `cache` (the folder of packed weights),
@@ -132,7 +129,7 @@ fn taken_run(fields: &mut JsonFields, open: &OpenOptions) -> Result<RunOptions> 
     let default = RunOptions::default();
     Ok(RunOptions {
         backend: choice(fields)?,
-        kv: named_type(fields, "kv", &KV_TYPES)?,
+        kv: named_type(fields, "kv", &STATE_TYPES)?,
         context: fields.count("context")?,
         chunk: fields.count("chunk")?.unwrap_or(default.chunk),
         sequences: fields.count("sequences")?.unwrap_or(default.sequences),

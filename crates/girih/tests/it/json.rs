@@ -36,7 +36,7 @@ fn options_of_running_are_set_or_refused() -> Result<()> {
         (json!({"context": -1}), "context is '-1'; it must be an integer from 1"),
         (json!({"context": 1.5}), "context is '1.5'"),
         (json!({"sequences": 0}), "sequences is '0'; it must be an integer from 1"),
-        (json!({"kv": "q4_0"}), "it must be one of f32, f16, bf16, q8_0"),
+        (json!({"kv": "q4_1"}), "it must be one of f32, f16, bf16, q8_0, q4_0"),
         (json!({"threads": 0}), "0 threads were requested"),
         (json!({"max_wait": -1}), "it must be a number of seconds"),
         (json!({"drafts": "magic"}), "it must be off, prompt-lookup, mtp, or"),

@@ -107,6 +107,7 @@ pub(crate) fn cuda_knows(call: &AppliedOp<&Value>) -> bool {
             bias: _,
             carried: _,
         }
-        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ } => false,
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
+        | AppliedOp::Hadamard { size: _, x: _ } => false,
     }
 }

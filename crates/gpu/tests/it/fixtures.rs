@@ -62,7 +62,7 @@ const RUNS: [Run; 18] = [
 ];
 
 /// Ops that no fixture of a text model has; the conformance suite has cases of all.
-const WITHOUT_FIXTURE: [&str; 9] = [
+const WITHOUT_FIXTURE: [&str; 10] = [
     "splice",
     "match_rms",
     "sparsify",
@@ -72,6 +72,7 @@ const WITHOUT_FIXTURE: [&str; 9] = [
     "xielu",
     "shift_columns",
     "clamp",
+    "hadamard",
 ];
 
 /// Chunks: one row, fewer than a tile, a tile, and all rows of a prompt.

@@ -14,8 +14,8 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, clamp, concat, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
-    scale_columns, select_keys, shift_columns, softcap, sparsify, splice, temper, xielu,
+    hadamard, layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route,
+    scale, scale_columns, select_keys, shift_columns, softcap, sparsify, splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -357,6 +357,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
             AppliedOp::Clamp { low, high, x } => clamp::define(self.rows(x)?, low, high),
+            AppliedOp::Hadamard { size, x } => hadamard::define(self.rows(x)?, size),
             AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
             AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),
         })

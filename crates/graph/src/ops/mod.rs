@@ -22,6 +22,7 @@ pub(crate) mod experts;
 pub(crate) mod gate;
 pub(crate) mod gate_heads;
 pub(crate) mod gather;
+pub(crate) mod hadamard;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod linear_heads;
@@ -52,7 +53,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use crate::constant::{
     Act, Constant, ConstantList, ExpertGroups, GateLimit, HeadSharing, Pairing, Pooling, RouterScore, Span,
     Weighed, any, finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero,
-    positive, positive_bound_if_present, positive_if_present,
+    positive, positive_bound_if_present, positive_if_present, power_of_two,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -528,6 +529,15 @@ ops! {
         low: f32 [finite],
         /// The largest one, which is not below `low`.
         high: f32 [finite],
+    } (x: Activations) Own;
+
+    /// `(x [R, …, D]) → same`: each block of numbers of the innermost dimension, which is whole blocks, times the
+    /// orthonormal Hadamard matrix of Sylvester: `y[i] = Σⱼ (−1)^popcount(i & j) · x[j] / √size`. It is its own inverse and
+    /// keeps dot products, and a number that is larger than those beside it becomes part of all of them, so that a
+    /// block with one scale loses less by rounding (Ashkboos et al. 2024, arXiv 2404.00456).
+    Hadamard = hadamard {
+        /// The numbers of a block.
+        size: u32 [power_of_two],
     } (x: Activations) Own;
 
     /// `(x [R, …]) → [O, …]`, positional: the output rows, in order.

@@ -284,6 +284,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         Op::Clamp { low, high } => {
             vec![("low", Op::Clamp { low: low - 0.01, high }), ("high", Op::Clamp { low, high: high + 0.01 })]
         }
+        Op::Hadamard { size } => vec![("size", Op::Hadamard { size: if size == 2 { 4 } else { size / 2 } })],
         Op::Pool { how } => vec![("how", Op::Pool { how: next(how, Pooling::ALL) })],
     }
 }

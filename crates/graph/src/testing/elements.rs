@@ -108,6 +108,22 @@ pub(super) fn clamp(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{inner:?} within {low} and {high}"), y, vec![0.0; numbers.len()])
 }
 
+/// A butterfly rounds each number once in each of its stages; the root and the product follow.
+pub(super) fn hadamard(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Hadamard, seed, round, Begin::Anywhere);
+    let size = draft.in_turn(&[2, 4, 8, 16, 32, 64, 128, 256]);
+    let inner = [1 + draft.random.below(3), size * (1 + draft.random.below(3))];
+    let (x, numbers) = draft.any_rows("x", &inner);
+    let relative = round.gamma(size.ilog2() as usize + 2) / (size as f64).sqrt();
+    let bounds = numbers.chunks_exact(size).flat_map(|block| {
+        let sizes: f64 = block.iter().map(|x| f64::from(x.abs())).sum();
+        std::iter::repeat_n(relative * sizes + TINY, size)
+    });
+    let bounds = bounds.collect();
+    let y = draft.builder.same("y", Op::Hadamard { size: size as u32 }, &[x]);
+    draft.gathered(format!("{inner:?} in blocks of {size}"), y, bounds)
+}
+
 /// The bound of `act(gate) · up` by a rule.
 ///
 /// - The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product

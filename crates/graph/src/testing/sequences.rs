@@ -9,10 +9,8 @@ use crate::constant::Span;
 use crate::ops::{Op, OpName};
 use crate::selection::{SELECTION_POSITIONS, is_selected, select};
 use crate::sequence::{Outputs, Range32, Sequence};
+use crate::state_kind::STATE_TYPES;
 use crate::value::ValueId;
-
-/// Types of state.
-const STATE_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The sizes and constants of attention.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +34,7 @@ impl CaseDraft {
             operands => operands,
         };
         let sizes: &[usize] = match dtype {
-            DType::Q8_0 => &[32, 64, 128],
+            DType::Q8_0 | DType::Q4_0 => &[32, 64, 128],
             _ => &[1, 4, 5, 9, 16, 31, 48, 64, 80, 128],
         };
         let kv_heads = 1 + self.random.below(3);
@@ -266,7 +264,10 @@ pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
     let span = if drawn.span.is_of_step() { Span::Full } else { drawn.span };
     let kv_heads = draft.random.of(&[1, 1, 1, 2]);
     let heads = kv_heads * draft.random.of(&[1, 2, 5, 16]);
-    let sizes: &[usize] = if drawn.dtype == DType::Q8_0 { &[64, 96] } else { &[2, 9, 40, 72, 96] };
+    let sizes: &[usize] = match drawn.dtype {
+        DType::Q8_0 | DType::Q4_0 => &[64, 96],
+        _ => &[2, 9, 40, 72, 96],
+    };
     let size = draft.random.of(sizes);
     let value_size = 1 + draft.random.below(size);
     let heads = Heads { heads, kv_heads, size, value_size, span, softcap: None, has_sinks: false, ..drawn };

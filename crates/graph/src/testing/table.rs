@@ -40,6 +40,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::ShiftColumns => elements::shift_columns,
         OpName::Softcap => elements::softcap,
         OpName::Clamp => elements::clamp,
+        OpName::Hadamard => elements::hadamard,
         OpName::Gather => rows::gather,
         OpName::Pool => rows::pool,
     };

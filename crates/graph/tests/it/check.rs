@@ -179,6 +179,12 @@ fn rule_7_types_suit_roles() {
         "heads of 8 values cannot be kept as q8_0, whose blocks hold 32",
     );
     edit(
+        "state layers.0.keys: [context 128, 2, 8] f16",
+        "state layers.0.keys: [context 128, 2, 8] q4_0",
+        "layers.0.keys",
+        "heads of 8 values cannot be kept as q4_0, whose blocks hold 32",
+    );
+    edit(
         "layers.0.q.bias: [32] f32",
         "layers.0.q.bias: [32, 8] q8_0",
         "layers.0.q.bias",

@@ -273,6 +273,15 @@ fn clamp_bounds_each_number() {
     assert!(y[3].is_nan());
 }
 
+#[test]
+fn hadamard_turns_each_block() {
+    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = hadamard(size=2) x"];
+    let root = 2f32.sqrt();
+    near(&run(&lines, &[], &[3.0, 1.0, 0.0, 2.0]), &[4.0 / root, 2.0 / root, 2.0 / root, -2.0 / root]);
+    let whole = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = hadamard(size=4) x"];
+    assert_eq!(run(&whole, &[], &[1.0, 2.0, 3.0, 4.0]), [5.0, -1.0, -2.0, 0.0]);
+}
+
 /// The output rows of a step with rows 10, 20, 30, 40 of one sequence.
 fn gathered(outputs: Outputs) -> Vec<f32> {
     gathered_of_two([4, 0], [outputs, Outputs::None])

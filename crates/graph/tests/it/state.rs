@@ -47,6 +47,25 @@ fn rows_that_are_written_are_read_and_the_plan_counts_their_bytes() {
     }
 }
 
+/// A block of types with a scale has no code for NaN, so its scale is NaN; the other head keeps its numbers.
+#[test]
+fn a_row_with_nan_is_read_as_nan() {
+    for (dtype, position_bytes) in [("q8_0", 68), ("q4_0", 36)] {
+        let mut state = PositionMajor::new(&graph(dtype), &[3, 5]).unwrap();
+        let whole = state.export(FULL, Block(1)).unwrap().len();
+        assert_eq!(whole, 64 * (position_bytes + 2 * 2 * 8), "{dtype}");
+        let sequence = sequence(BLOCKS, 5, 1);
+        let mut row: Vec<f32> = (0..64).map(|index| (index % 16) as f32 - 8.0).collect();
+        row[3] = f32::NAN;
+        state.write("layers.0.keys", &sequence, &row).unwrap();
+        let read = state.rows("layers.0.keys", &sequence, 5..6).unwrap();
+        assert!(read[..32].iter().all(|value| value.is_nan()), "{dtype}: {read:?}");
+        let far = |(got, want): (&f32, &f32)| (got - want).abs() > 5.0 / 127.0;
+        assert!(!read[32..].iter().zip(&row[32..]).any(far), "{dtype}: {read:?}");
+        assert_eq!(state.take_range_faults(), []);
+    }
+}
+
 #[test]
 fn a_stamp_changes_with_the_contents_of_its_block_only() {
     let mut state = PositionMajor::new(&graph("f16"), &[3, 5]).unwrap();
@@ -111,6 +130,8 @@ fn a_row_that_the_type_cannot_hold_is_a_fault_with_its_row_and_its_largest_value
         ("q8_0", 8.32e6, None),
         ("q8_0", -8.33e6, Some(DType::Q8_0)),
         ("q8_0", f32::NEG_INFINITY, None),
+        ("q4_0", 5.24e5, None),
+        ("q4_0", 5.25e5, Some(DType::Q4_0)),
     ];
     for (dtype, value, lost) in cases {
         let mut state = PositionMajor::new(&graph(dtype), &[3, 5]).unwrap();

@@ -35,8 +35,8 @@ impl Assembly<'_> {
             }
             let values = self.as_heads(&format!("{at}.v"), values, heads);
             let both = [
-                self.kept(&format!("{at}.keys"), keys, attend.span, &heads),
-                self.kept(&format!("{at}.values"), values, attend.span, &heads),
+                self.kept(&format!("{at}.keys"), keys, attend.span, heads),
+                self.kept(&format!("{at}.values"), values, attend.span, heads),
             ];
             let layers = facts.layers.iter().enumerate().filter(|(_, layer)| layer.kind == kind);
             self.keys_and_values.extend(layers.map(|(index, _)| (index, both)));

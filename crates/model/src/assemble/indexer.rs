@@ -32,7 +32,8 @@ impl Assembly<'_> {
         }
         let k = self.graph.same(&format!("{at}.k.normed"), Op::LayerNorm { epsilon }, &operands);
         let k = self.index_heads(&format!("{at}.k"), attend, indexer, k, 1)?;
-        let keys = self.kept(&format!("{at}.keys"), k, attend.span, &[1, size]);
+        let keys = self.kept(&format!("{at}.keys"), k, attend.span, [1, size]);
+        let q = self.spread(&format!("{at}.q"), q, attend.span, &[size]);
         let weights = self.linear(&format!("{at}.weights"), x, [width, heads], false)?;
         let numbers = self.context.div_ceil(SELECTION_POSITIONS);
         let op = Op::SelectKeys { best: best as u32 };

@@ -32,6 +32,7 @@ impl Assembly<'_> {
         let q = self.one_position_on(&format!("{at}.q.turned"), attend, q)?;
         let [keys, values] = self.keys_and_values(index, at, attend, rows)?;
         let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
+        let q = self.spread(&format!("{at}.q"), q, span, &[size]);
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mut operands = vec![q, keys, values];
         if attend.sinks {
@@ -39,6 +40,7 @@ impl Assembly<'_> {
         }
         let results = [attend.heads, value_size];
         let mut mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &results);
+        mixed = self.spread(&format!("{at}.heads"), mixed, span, &[value_size]);
         if let Some(OutputGate { act, by_head: true }) = attend.gate {
             let gate = self.linear(&format!("{at}.gate"), rows.x, [rows.width, attend.heads], false)?;
             let op = Op::GateHeads { act };
@@ -95,6 +97,8 @@ impl Assembly<'_> {
         let both = [heads, rank + rope];
         let q = self.graph.shaped(&format!("{at}.q"), Op::Concat, &[q_latent, q_rope], &both);
         let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
+        let (parts, span) = ([rank, rank + rope], attend.span);
+        let q = self.spread(&format!("{at}.q"), q, span, &parts);
         let held = self.linear(&format!("{at}.latent"), x, [width, rank], biases)?;
         let (normed, weight) = (format!("{at}.latent.normed"), format!("{at}.latent.norm"));
         let held = self.rms_norm(&normed, &weight, held, rank, epsilon)?;
@@ -103,13 +107,15 @@ impl Assembly<'_> {
         let k_rope = self.rotated_heads(&format!("{at}.k.rope"), attend, k_rope, [1, rope])?;
         let inner = [1, rank + rope];
         let row = self.graph.shaped(&format!("{at}.latents.row"), Op::Concat, &[held, k_rope], &inner);
-        let latents = self.kept(&format!("{at}.latents"), row, attend.span, &inner);
-        let op = Op::AttendLatent { scale: attend.scale, span: attend.span, values: rank as u32 };
+        let row = self.spread(&format!("{at}.latents"), row, span, &parts);
+        let latents = self.stored(&format!("{at}.latents"), row, span, inner);
+        let op = Op::AttendLatent { scale: attend.scale, span, values: rank as u32 };
         let mut operands = vec![q, latents];
         if let Some(indexer) = indexer {
             operands.push(self.selected(at, attend, indexer, [x, of_q], q_width)?);
         }
         let mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &[heads, rank]);
+        let mixed = self.spread(&format!("{at}.heads"), mixed, span, &parts);
         let v_up = self.weight(&format!("{at}.v.up.weight"), &[heads, value_size, rank])?;
         let values =
             self.graph.shaped(&format!("{at}.values"), Op::LinearHeads, &[mixed, v_up], &[heads, value_size]);
@@ -169,8 +175,8 @@ impl Assembly<'_> {
         let both = match attend.span {
             Span::All | Span::Mutual => [k, v],
             span => [
-                self.kept(&format!("{at}.keys"), k, span, &[heads, attend.head_size]),
-                self.kept(&format!("{at}.values"), v, span, &of_values),
+                self.kept(&format!("{at}.keys"), k, span, [heads, attend.head_size]),
+                self.kept(&format!("{at}.values"), v, span, of_values),
             ],
         };
         self.keys_and_values.insert(index, both);
@@ -211,10 +217,16 @@ impl Assembly<'_> {
         Ok(self.graph.same(&format!("{name}.activated"), Op::Activate { act }, &[mixed]))
     }
 
-    /// The state of all positions, after the rows `x` of this step are written to it.
-    pub(super) fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: &[usize]) -> ValueId {
+    /// The state of all positions, after the heads `x` of this step are written to it, [spread](Assembly::spread).
+    pub(super) fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: [usize; 2]) -> ValueId {
+        let x = self.spread(name, x, span, &inner[1..]);
+        self.stored(name, x, span, inner)
+    }
+
+    /// The state of all positions, after the heads `x` of this step are written to it as they are.
+    fn stored(&mut self, name: &str, x: ValueId, span: Span, inner: [usize; 2]) -> ValueId {
         let group = self.graph.group(span);
-        let state = self.graph.state(name, inner, self.state, group);
+        let state = self.graph.state(name, &inner, self.state, group);
         self.graph.write(x, state);
         state
     }

@@ -11,6 +11,7 @@ mod delta_rule;
 mod ffn;
 mod indexer;
 mod mixer;
+mod spread;
 mod ssm;
 mod streams;
 mod tower;

@@ -15,16 +15,26 @@ const ROPE: usize = 2;
 const VALUES: usize = 3;
 
 fn config() -> Json {
+    config_of(RANK, ROPE)
+}
+
+/// A model whose latents have these sizes.
+pub fn config_of(rank: usize, rope: usize) -> Json {
     json!({
         "architectures": ["YoutuForCausalLM"], "model_type": "youtu", "vocab_size": 16, "hidden_size": WIDTH,
         "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "rms_norm_eps": 1e-6,
         "max_position_embeddings": 64, "intermediate_size": 8, "tie_word_embeddings": true, "rope_theta": 1e4,
-        "q_lora_rank": null, "kv_lora_rank": RANK, "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE,
+        "q_lora_rank": null, "kv_lora_rank": rank, "qk_nope_head_dim": NOPE, "qk_rope_head_dim": rope,
         "v_head_dim": VALUES, "rope_interleave": true,
     })
 }
 
 fn tensors() -> Tensors {
+    tensors_of(RANK, ROPE)
+}
+
+/// The tensors of [`config_of`].
+pub fn tensors_of(rank: usize, rope: usize) -> Tensors {
     let at = "model.layers.0";
     drawn(
         9,
@@ -33,10 +43,10 @@ fn tensors() -> Tensors {
             ("model.norm.weight".to_owned(), vec![WIDTH]),
             (format!("{at}.input_layernorm.weight"), vec![WIDTH]),
             (format!("{at}.post_attention_layernorm.weight"), vec![WIDTH]),
-            (format!("{at}.self_attn.q_proj.weight"), vec![HEADS * (NOPE + ROPE), WIDTH]),
-            (format!("{at}.self_attn.kv_a_proj_with_mqa.weight"), vec![RANK + ROPE, WIDTH]),
-            (format!("{at}.self_attn.kv_a_layernorm.weight"), vec![RANK]),
-            (format!("{at}.self_attn.kv_b_proj.weight"), vec![HEADS * (NOPE + VALUES), RANK]),
+            (format!("{at}.self_attn.q_proj.weight"), vec![HEADS * (NOPE + rope), WIDTH]),
+            (format!("{at}.self_attn.kv_a_proj_with_mqa.weight"), vec![rank + rope, WIDTH]),
+            (format!("{at}.self_attn.kv_a_layernorm.weight"), vec![rank]),
+            (format!("{at}.self_attn.kv_b_proj.weight"), vec![HEADS * (NOPE + VALUES), rank]),
             (format!("{at}.self_attn.o_proj.weight"), vec![WIDTH, HEADS * VALUES]),
             (format!("{at}.mlp.gate_proj.weight"), vec![8, WIDTH]),
             (format!("{at}.mlp.up_proj.weight"), vec![8, WIDTH]),

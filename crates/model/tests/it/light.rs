@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use girih_file::Container;
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Outputs, Runner, Sequence, Step, load};
+use girih_graph::{BLOCK_POSITIONS, Graph, Key, OutputKind, Outputs, Result, Runner, Sequence, Step, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
 use girih_model::{ModelFiles, ModelLimits, ModelShape};
 use girih_tensor::{DType, ErrorKind, View};
@@ -52,8 +52,12 @@ fn cwm() -> Arch {
 
 /// Loads a model on the interpreter, for one sequence of up to `context` tokens.
 fn interpreted(model: &ModelFiles, context: u32) -> Box<dyn Runner> {
+    interpreted_as(model, context, |key| model.graph(key, DType::F32))
+}
+
+/// As [`interpreted`], with the graph that `build` makes.
+fn interpreted_as(model: &ModelFiles, context: u32, build: impl Fn(Key) -> Result<Graph>) -> Box<dyn Runner> {
     let key = Key { rows: context, sequences: 1, context, output_rows: context, output: OutputKind::Logits };
-    let build = |key| model.graph(key, DType::F32);
     let groups = build(key).expect("the facts fit the weights").groups.len();
     let blocks = vec![context.div_ceil(BLOCK_POSITIONS as u32); groups];
     load(Interpreter, &model.weights, key, &blocks, build).unwrap()
@@ -71,6 +75,11 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     let inputs = &inputs[..runner.inputs().len().min(2)];
     runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
     runner.output().rows(0..tokens.len()).unwrap().to_vec()
+}
+
+/// As [`all_logits`], with the graph that `build` makes.
+pub fn all_logits_as(model: &ModelFiles, tokens: &[u32], build: impl Fn(Key) -> Result<Graph>) -> Vec<f32> {
+    logits(interpreted_as(model, tokens.len() as u32, build).as_mut(), tokens)
 }
 
 /// The logits of every position, on the interpreter.

@@ -18,5 +18,6 @@ mod new_mixers;
 mod parallel;
 mod projectors;
 mod shared_kv;
+mod spread;
 mod towers;
 mod verified;

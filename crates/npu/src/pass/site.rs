@@ -222,6 +222,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::ShiftColumns { x: _, shift: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Clamp { low: _, high: _, x: _ }
+        | AppliedOp::Hadamard { size: _, x: _ }
         | AppliedOp::Experts {
             used: _,
             act: _,

@@ -29,7 +29,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 27] = [
+const ON_THE_HOST: [&str; 28] = [
     "activate",
     "attend_latent",
     "clamp",
@@ -39,6 +39,7 @@ const ON_THE_HOST: [&str; 27] = [
     "experts",
     "gate_heads",
     "gather",
+    "hadamard",
     "layer_norm",
     "linear_heads",
     "match_rms",

@@ -107,7 +107,8 @@ impl GraphLowering<'_> {
             AppliedOp::SelectKeys { .. }
             | AppliedOp::AttendLatent { .. }
             | AppliedOp::SsmScan { .. }
-            | AppliedOp::DeltaRule { .. } => {
+            | AppliedOp::DeltaRule { .. }
+            | AppliedOp::Hadamard { .. } => {
                 let name = node.op.name();
                 Err(Error::new(format!("the op '{name}' was not refused; this is a bug in girih")))
             }

@@ -51,7 +51,7 @@ class Options(OpenOptions, total=False):
     threads: int
     """Number of threads (does not affect results)."""
     kv: str
-    """The type of the KV cache: ``f32``, ``f16`` (default), ``bf16`` or ``q8_0``."""
+    """The type of the KV cache: ``f32``, ``f16`` (default), ``bf16``, ``q8_0`` or ``q4_0``."""
     context: int
     """The maximum number of tokens of a sequence; by default the model's, at most 4096."""
     chunk: int

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::attend::{
     AttendKernels, Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
-    Q8_0_GROUP, ValueBlock, add_lanes,
+    ValueBlock, add_lanes,
 };
 use super::unpack;
 use girih_graph::BLOCK_POSITIONS;
@@ -119,12 +119,12 @@ fn read_keys(keys: Cells<'_>, dim: usize, line: &mut [f32; KEY_TILE]) {
         Cells::Stored(Format::BF16, bytes) => {
             unpack::bf16(&bytes[dim * KEY_TILE * 2..(dim + 1) * KEY_TILE * 2], line);
         }
-        Cells::Stored(Format::Q8_0, bytes) => {
-            let group = &bytes[dim / KV_GROUP * Q8_0_GROUP..(dim / KV_GROUP + 1) * Q8_0_GROUP];
-            let (scales, integers) = group.split_at(KEY_TILE * 2);
+        Cells::Stored(format @ (Format::Q8_0 | Format::Q4_0), bytes) => {
+            let group = format.bytes(KEY_TILE, KV_GROUP);
+            let (scales, codes) = bytes[dim / KV_GROUP * group..][..group].split_at(KEY_TILE * 2);
             unpack::f16(scales, line);
-            let integers = &integers[dim % KV_GROUP * KEY_TILE..(dim % KV_GROUP + 1) * KEY_TILE];
-            line.iter_mut().zip(integers).for_each(|(value, &byte)| *value *= f32::from(byte as i8));
+            let first = dim % KV_GROUP * KEY_TILE;
+            line.iter_mut().zip(first..).for_each(|(value, index)| *value *= code(format, codes, index));
         }
     }
 }
@@ -137,15 +137,25 @@ fn read_values(cells: Cells<'_>, index: usize, width: usize, line: &mut [f32; LA
         Cells::Stored(Format::F32, bytes) => unpack::f32(&bytes[index * 4..(index + LANES) * 4], line),
         Cells::Stored(Format::F16, bytes) => unpack::f16(&bytes[index * 2..(index + LANES) * 2], line),
         Cells::Stored(Format::BF16, bytes) => unpack::bf16(&bytes[index * 2..(index + LANES) * 2], line),
-        Cells::Stored(Format::Q8_0, bytes) => {
-            let (integers, scales) = bytes.split_at(BLOCK_POSITIONS * width);
+        Cells::Stored(format @ (Format::Q8_0 | Format::Q4_0), bytes) => {
+            let (codes, scales) = bytes.split_at(format.code_bytes(BLOCK_POSITIONS * width));
             let mut scale = [0.0];
             let (position, group) = (index / width, index % width / KV_GROUP);
             unpack::f16(&scales[(group * BLOCK_POSITIONS + position) * 2..][..2], &mut scale);
-            let integers = &integers[index..index + LANES];
             line.iter_mut()
-                .zip(integers)
-                .for_each(|(value, &byte)| *value = scale[0] * f32::from(byte as i8));
+                .zip(index..)
+                .for_each(|(value, index)| *value = scale[0] * code(format, codes, index));
         }
     }
+}
+
+/// The code of a value, which its scale multiplies. Those of Q4_0 are less 8, and two vectors share their bytes.
+#[inline(always)]
+fn code(format: Format, codes: &[u8], index: usize) -> f32 {
+    if format == Format::Q8_0 {
+        return f32::from(codes[index] as i8);
+    }
+    let both = codes[index / (2 * LANES) * LANES + index % LANES];
+    let own = if index / LANES % 2 == 0 { both & 0x0f } else { both >> 4 };
+    f32::from(own) - 8.0
 }

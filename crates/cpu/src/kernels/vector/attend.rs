@@ -19,8 +19,7 @@ use girih_tensor::DType;
 
 use super::{Isa, VectorKernel, Vectors, Wide, by_count};
 use crate::kernels::attend::{
-    Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, Q8_0_GROUP, ValueBlock,
-    add_lanes,
+    Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, ValueBlock, add_lanes,
 };
 use crate::kernels::machine::{as_bytes, prefetch_l2};
 
@@ -29,17 +28,35 @@ const F32: u8 = 0;
 const F16: u8 = 1;
 const BF16: u8 = 2;
 const Q8_0: u8 = 3;
+const Q4_0: u8 = 4;
 
 /// The scales of a group of columns of values in a block of positions.
 type BlockScales = [f32; BLOCK_POSITIONS];
 
-/// Bytes of a number of values, without the scales of Q8_0.
+/// Bytes of a number of values, without their scales.
 const fn bytes_of<const FORMAT: u8>(values: usize) -> usize {
     match FORMAT {
         F32 => 4 * values,
         Q8_0 => values,
+        Q4_0 => values / 2,
         _ => 2 * values,
     }
+}
+
+/// Whether [`KV_GROUP`] values share a scale.
+const fn is_grouped<const FORMAT: u8>() -> bool {
+    FORMAT == Q8_0 || FORMAT == Q4_0
+}
+
+/// The vectors that share their bytes.
+const fn sharing<const FORMAT: u8>() -> usize {
+    if FORMAT == Q4_0 { 2 } else { 1 }
+}
+
+/// Bytes of [`KV_GROUP`] dims of a tile of keys, with their scales.
+const fn key_group_bytes<const FORMAT: u8>() -> usize {
+    let scales = if is_grouped::<FORMAT>() { 2 * KEY_TILE } else { 0 };
+    scales + bytes_of::<FORMAT>(KV_GROUP * KEY_TILE)
 }
 
 /// The constant for the format of cells, and their bytes.
@@ -50,6 +67,7 @@ fn format_and_bytes(cells: Cells<'_>) -> (u8, &[u8]) {
         Cells::Stored(Format::F16, bytes) => (F16, bytes),
         Cells::Stored(Format::BF16, bytes) => (BF16, bytes),
         Cells::Stored(Format::Q8_0, bytes) => (Q8_0, bytes),
+        Cells::Stored(Format::Q4_0, bytes) => (Q4_0, bytes),
     }
 }
 
@@ -61,7 +79,8 @@ macro_rules! by_format {
             F32 => by_format!(@$format = F32, $call),
             F16 => by_format!(@$format = F16, $call),
             BF16 => by_format!(@$format = BF16, $call),
-            _ => by_format!(@$format = Q8_0, $call),
+            Q8_0 => by_format!(@$format = Q8_0, $call),
+            _ => by_format!(@$format = Q4_0, $call),
         }
     }};
     (@$format:ident = $value:expr, $call:expr) => {{
@@ -70,14 +89,18 @@ macro_rules! by_format {
     }};
 }
 
-/// A vector of the values that begin `bytes`; those of Q8_0 are without their scale.
+/// Vector `index` of the values in `bytes`, without their scale.
 #[inline(always)]
-fn read<V: Vectors, const FORMAT: u8>(v: V, bytes: &[u8]) -> V::Floats {
+fn read<V: Vectors, const FORMAT: u8>(v: V, bytes: &[u8], index: usize) -> V::Floats {
+    let own = index % sharing::<FORMAT>();
+    let bytes = &bytes[bytes_of::<FORMAT>((index - own) * LANES)..];
     match FORMAT {
         F32 => v.read_f32(bytes),
         F16 => v.read_f16(bytes),
         BF16 => v.read_bf16(bytes),
-        _ => v.to_floats(v.read_i8(bytes)),
+        Q8_0 => v.to_floats(v.read_i8(bytes)),
+        _ if own == 0 => v.to_floats(v.read_lower_codes(bytes)),
+        _ => v.to_floats(v.read_upper_codes(bytes)),
     }
 }
 
@@ -169,13 +192,13 @@ impl Keys<'_> {
     ) -> [[V::Floats; VECTORS]; AT_ONCE] {
         let Keys { tile, next, start } = *self;
         let line = bytes_of::<FORMAT>(KEY_TILE);
-        let group_bytes = if FORMAT == Q8_0 { Q8_0_GROUP } else { KV_GROUP * line };
+        let group_bytes = key_group_bytes::<FORMAT>();
         let mut sums = [[v.splat(0.0); VECTORS]; AT_ONCE];
         let groups = tile.chunks(group_bytes).zip(next.chunks(group_bytes)).zip(queries.chunks(KV_GROUP));
         for ((group, next), queries) in groups {
-            let (scales, group) = group.split_at(if FORMAT == Q8_0 { 2 * KEY_TILE } else { 0 });
+            let (scales, group) = group.split_at(if is_grouped::<FORMAT>() { 2 * KEY_TILE } else { 0 });
             let mut own = [v.splat(0.0); VECTORS];
-            if FORMAT == Q8_0 {
+            if is_grouped::<FORMAT>() {
                 for (own, scales) in own.iter_mut().zip(scales[2 * start..].chunks_exact(2 * LANES)) {
                     *own = v.read_f16(scales);
                 }
@@ -189,8 +212,8 @@ impl Keys<'_> {
                 }
                 let mut keys = [v.splat(0.0); VECTORS];
                 for (index, keys) in keys.iter_mut().enumerate() {
-                    *keys = read::<V, FORMAT>(v, &line[bytes_of::<FORMAT>(start + index * LANES)..]);
-                    if FORMAT == Q8_0 {
+                    *keys = read::<V, FORMAT>(v, line, start / LANES + index);
+                    if is_grouped::<FORMAT>() {
                         *keys = v.mul(*keys, own[index]);
                     }
                 }
@@ -350,17 +373,19 @@ fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usi
             *total = v.load(sum);
         }
     }
-    let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column));
+    // Whole bytes are read: with several vectors, the first one begins them.
+    let before = if COUNT > 1 { 0 } else { column / LANES % sharing::<FORMAT>() };
+    let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column - before * LANES));
     let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
     let scales = group_scales(v, &scales[scales.len().min(2 * BLOCK_POSITIONS * (column / KV_GROUP))..]);
     let next = if block.next.len() < bytes.len() { bytes } else { block.next };
     let (next, next_scales) = next.split_at(cells.len());
-    if FORMAT == Q8_0 {
+    if is_grouped::<FORMAT>() {
         for line in next_scales[2 * BLOCK_POSITIONS * (column / KV_GROUP)..].chunks(64).take(4) {
             prefetch_l2(line);
         }
     }
-    let part = bytes_of::<FORMAT>(COUNT * LANES);
+    let part = bytes_of::<FORMAT>(COUNT.next_multiple_of(sharing::<FORMAT>()) * LANES);
     let rows = start * row_bytes..end * row_bytes;
     let rows = cells[rows.clone()].chunks_exact(row_bytes).zip(next[rows].chunks_exact(row_bytes));
     for ((row, next), position) in rows.zip(start..end) {
@@ -370,8 +395,8 @@ fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usi
         }
         let mut values = [v.splat(0.0); COUNT];
         for (index, value) in values.iter_mut().enumerate() {
-            *value = read::<V, FORMAT>(v, &row[bytes_of::<FORMAT>(index * LANES)..]);
-            if FORMAT == Q8_0 {
+            *value = read::<V, FORMAT>(v, row, before + index);
+            if is_grouped::<FORMAT>() {
                 let scale = scales[(column % KV_GROUP + index * LANES) / KV_GROUP][position];
                 *value = v.mul(*value, v.splat(scale));
             }
@@ -443,18 +468,21 @@ impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenKeys<'_, FORMAT> {
     fn run(self, isa: I) {
         let v = isa.wide();
         let WidenKeys { tile, into } = self;
-        if FORMAT != Q8_0 {
+        if !is_grouped::<FORMAT>() {
             return decode_run::<I::Wide, FORMAT>(v, tile, into);
         }
-        for (group, into) in tile.chunks_exact(Q8_0_GROUP).zip(into.chunks_exact_mut(KV_GROUP * KEY_TILE)) {
+        let groups = tile.chunks_exact(key_group_bytes::<FORMAT>());
+        for (group, into) in groups.zip(into.chunks_exact_mut(KV_GROUP * KEY_TILE)) {
             let (scales, group) = group.split_at(2 * KEY_TILE);
             let mut own = [v.splat(0.0); KEY_TILE / LANES];
             for (own, scales) in own.iter_mut().zip(scales.chunks_exact(2 * LANES)) {
                 *own = v.read_f16(scales);
             }
-            let vectors = group.chunks_exact(bytes_of::<FORMAT>(LANES)).zip(into.as_chunks_mut().0);
-            for (index, (bytes, into)) in vectors.enumerate() {
-                v.store(v.mul(read::<I::Wide, FORMAT>(v, bytes), own[index % own.len()]), into);
+            let lines = group.chunks_exact(bytes_of::<FORMAT>(KEY_TILE));
+            for (line, into) in lines.zip(into.as_chunks_mut::<KEY_TILE>().0) {
+                for (index, into) in into.as_chunks_mut().0.iter_mut().enumerate() {
+                    v.store(v.mul(read::<I::Wide, FORMAT>(v, line, index), own[index]), into);
+                }
             }
         }
     }
@@ -464,7 +492,7 @@ impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenKeys<'_, FORMAT> {
 #[inline(always)]
 fn decode_run<V: Wide, const FORMAT: u8>(v: V, bytes: &[u8], into: &mut [f32]) {
     for (bytes, into) in bytes.chunks_exact(bytes_of::<FORMAT>(LANES)).zip(into.as_chunks_mut().0) {
-        v.store(read::<V, FORMAT>(v, bytes), into);
+        v.store(read::<V, FORMAT>(v, bytes, 0), into);
     }
 }
 
@@ -489,17 +517,18 @@ impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenValues<'_, FORMAT> {
         let WidenValues { bytes, range, width, into } = self;
         let (cells, scales) = bytes.split_at(bytes_of::<FORMAT>(BLOCK_POSITIONS * width));
         let cells = &cells[bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end)];
-        if FORMAT != Q8_0 {
+        if !is_grouped::<FORMAT>() {
             return decode_run::<I::Wide, FORMAT>(v, cells, into);
         }
-        let rows = cells.chunks_exact(width).zip(into.chunks_exact_mut(width));
+        let rows = cells.chunks_exact(bytes_of::<FORMAT>(width)).zip(into.chunks_exact_mut(width));
         for (position, (cells, into)) in (range.start / width..).zip(rows) {
-            let groups = cells.chunks_exact(KV_GROUP).zip(into.as_chunks_mut::<KV_GROUP>().0);
+            let groups = cells.chunks_exact(bytes_of::<FORMAT>(KV_GROUP));
+            let groups = groups.zip(into.as_chunks_mut::<KV_GROUP>().0);
             for (group, (cells, into)) in groups.enumerate() {
                 let at = 2 * (group * BLOCK_POSITIONS + position);
                 let scale = v.splat_f16([scales[at], scales[at + 1]]);
-                for (cells, into) in cells.chunks_exact(LANES).zip(into.as_chunks_mut().0) {
-                    v.store(v.mul(read::<I::Wide, FORMAT>(v, cells), scale), into);
+                for (index, into) in into.as_chunks_mut().0.iter_mut().enumerate() {
+                    v.store(v.mul(read::<I::Wide, FORMAT>(v, cells, index), scale), into);
                 }
             }
         }

@@ -142,7 +142,7 @@ fn spread(mut seconds: Vec<f64>) -> (f64, f64) {
 
 fn decode_at(context: usize, layers: usize, rounds: usize) {
     for threads in [1, 2] {
-        for dtype in [DType::F16, DType::Q8_0, DType::F32] {
+        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::F32] {
             let mut bench = AttendBench::new(layers, 1, context, dtype, threads);
             bench.attend();
             let rounds: Vec<_> = (0..rounds).map(|_| (bench.attend(), bench.read())).collect();
@@ -185,7 +185,7 @@ fn cached() {
 fn prefill() {
     for threads in [1, 2] {
         for rows in [32, 512, 2048] {
-            for dtype in [DType::F16, DType::Q8_0, DType::F32] {
+            for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::F32] {
                 let mut bench = AttendBench::new(1, rows, rows, dtype, threads);
                 bench.attend();
                 let rounds = if rows < 100 { 300 } else { BENCH_ROUNDS };
