@@ -3,6 +3,8 @@
 mod blob;
 mod compile;
 mod conformance;
+mod emit;
+mod emit_mutants;
 mod forms;
 mod host_ops;
 mod llama;
