@@ -7,6 +7,9 @@ use super::sequence::SEQUENCE;
 use crate::form::schedule::Schedule;
 use crate::kernel::{Access, CascadeUse, KernelEntry, ParamKind};
 
+/// The functions of cores in C++, in AIE's vector API: those that are written.
+pub const KERNELS: &str = include_str!("../../kernels/kernels.cc");
+
 /// The version of the manifest's layout.
 const MANIFEST_FORMAT: u32 = 1;
 
@@ -69,6 +72,8 @@ pub struct ManifestLaunch {
 pub struct ManifestFunction {
     /// The symbol.
     pub name: &'static str,
+    /// Whether `kernels.cc` defines it.
+    pub is_written: bool,
     /// How it uses the cascade: `none`, `send` or `receive`.
     pub cascade: &'static str,
     /// The operands, in order.
@@ -158,5 +163,6 @@ fn function(entry: &KernelEntry) -> ManifestFunction {
         CascadeUse::Receive => "receive",
     };
     let (operands, parameters) = (operands.collect(), parameters.collect());
-    ManifestFunction { name: entry.name, cascade, operands, parameters }
+    let is_written = KERNELS.contains(&format!("void {}(", entry.name));
+    ManifestFunction { name: entry.name, is_written, cascade, operands, parameters }
 }

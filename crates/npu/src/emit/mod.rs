@@ -22,7 +22,8 @@ use girih_tensor::{Error, Result};
 use self::cores::UsedEntries;
 use self::device::device_name;
 pub use self::manifest::{
-    AieManifest, ManifestArgument, ManifestFunction, ManifestLaunch, ManifestOperand, ManifestParameter,
+    AieManifest, KERNELS, ManifestArgument, ManifestFunction, ManifestLaunch, ManifestOperand,
+    ManifestParameter,
 };
 use self::manifest::{LaunchParts, manifest};
 use self::mlir::MlirModule;

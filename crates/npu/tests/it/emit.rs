@@ -206,8 +206,8 @@ fn what_the_dialects_cannot_express_is_refused() {
 #[test]
 fn a_size_that_only_the_registers_hold_is_refused() {
     let text = format!(
-        "schedule copy target {TARGET}\nlaunch copy\n  buffer 0 b 0,1 0x0 65536\n\
-         descriptor 0,1 0 b0+0 2x8192,700x8,8x1\n  start 0,1:s2mm:0 0 1\n  route 0,0:mm2s:0 0,1:s2mm:0@1\n  run {{\n  }}\n"
+        "schedule copy target {TARGET}\nlaunch copy\n  buffer 0 b 0,1 0x0 131072\n\
+         descriptor 0,1 0 b0+0 2x16384,700x16,8x1\n  start 0,1:s2mm:0 0 1\n  route 0,0:mm2s:0 0,1:s2mm:0@1\n  run {{\n  }}\n"
     );
     let schedule: Schedule = text.parse().unwrap();
     assert_eq!(

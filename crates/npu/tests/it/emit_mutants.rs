@@ -104,7 +104,12 @@ const MUTATIONS: &[Mutation] = &[
     other("a tile is declared once", "aie.tile", TOP, Change::Repeat),
     other("a lock is declared", "aie.lock", TOP, Change::Remove),
     other("a lock is declared once", "aie.lock", TOP, Change::Repeat),
-    other("a buffer is declared", "aie.buffer", TOP, Change::Remove),
+    other(
+        "a descriptor moves a buffer",
+        "aie.dma_bd",
+        MEMORY,
+        Change::By(|op| op.operands[0].number = u32::MAX),
+    ),
     other("a channel has a flow", "aie.flow", TOP, Change::Remove),
     other("a channel receives one flow", "aie.flow", TOP, Change::Repeat),
     other("a cascade leads south or east", "aie.cascade_flow", TOP, Change::By(|op| op.operands.reverse())),

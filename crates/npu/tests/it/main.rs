@@ -7,6 +7,7 @@ mod emit;
 mod emit_mutants;
 mod forms;
 mod host_ops;
+mod kernels_in_c;
 mod llama;
 mod llama_1b;
 mod locks;

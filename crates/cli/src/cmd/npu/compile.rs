@@ -10,7 +10,7 @@ use std::time::Instant;
 use girih_npu::Target;
 use girih_npu::blob;
 use girih_npu::driver::CompiledGraph;
-use girih_npu::emit::{EmittedProgram, LOADER, emit};
+use girih_npu::emit::{EmittedProgram, KERNELS, LOADER, emit};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{Dump, NoDump};
 
@@ -117,12 +117,14 @@ struct EmitFolder {
 }
 
 impl EmitFolder {
-    /// Opens the folder, and writes the loader unless it is there.
+    /// Opens the folder, and writes the loader and the functions of cores unless they are there.
     fn open(folder: &Path) -> io::Result<EmitFolder> {
         let folder = NumberedFolder::open(folder)?;
-        match folder.write("run_xrt.py", &LOADER) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        for (name, text) in [("run_xrt.py", LOADER), ("kernels.cc", KERNELS)] {
+            match folder.write(name, &text) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
         }
         Ok(EmitFolder { folder, refused: 0 })
     }
@@ -140,8 +142,11 @@ impl EmitFolder {
         self.folder.write(&format!("{name}.mlir"), &module)?;
         self.folder.write(&format!("{name}.json"), &serde_json::to_string_pretty(&manifest)?)?;
         let devices = counted(manifest.launches.len(), "device");
+        let missing = manifest.functions.iter().filter(|function| !function.is_written);
+        let missing: Vec<&str> = missing.map(|function| function.name).collect();
         let functions = counted(manifest.functions.len(), "function");
-        print_line!("emitted {name}.mlir: {devices}, whose cores call {functions}")
+        print_line!("emitted {name}.mlir: {devices}, whose cores call {functions}")?;
+        if missing.is_empty() { Ok(()) } else { print_line!("  not in kernels.cc: {}", missing.join(", ")) }
     }
 }
 
