@@ -63,6 +63,26 @@ float dot(const bfloat16 *row, const bfloat16 *x, int32_t k) {
   return aie::reduce_add(sums.template to_vector<float>());
 }
 
+// Rotates kWidth pairs (first, second) by the angles of these cosines and sines. Products of bf16 are exact in f32,
+// so that each result rounds once before the store.
+void rotate(const bfloat16 *first, const bfloat16 *second, const bfloat16 *cosines, const bfloat16 *sines,
+            bfloat16 *out_first, bfloat16 *out_second) {
+  const auto x = aie::load_unaligned_v<kWidth>(first), y = aie::load_unaligned_v<kWidth>(second);
+  const auto c = aie::load_unaligned_v<kWidth>(cosines), s = aie::load_unaligned_v<kWidth>(sines);
+  const auto across = aie::msc(aie::mul(x, c), y, s), along = aie::mac(aie::mul(y, c), x, s);
+  aie::store_unaligned_v(out_first, across.template to_vector<bfloat16>());
+  aie::store_unaligned_v(out_second, along.template to_vector<bfloat16>());
+}
+
+// Rotates one pair.
+void rotate_pair(bfloat16 first, bfloat16 second, bfloat16 cosine, bfloat16 sine, bfloat16 *out_first,
+                 bfloat16 *out_second) {
+  const float x = static_cast<float>(first), y = static_cast<float>(second);
+  const float c = static_cast<float>(cosine), s = static_cast<float>(sine);
+  *out_first = static_cast<bfloat16>(x * c - y * s);
+  *out_second = static_cast<bfloat16>(y * c + x * s);
+}
+
 } // namespace
 
 extern "C" {
@@ -131,6 +151,41 @@ void copy(int32_t *x, int32_t x_at, int32_t *y, int32_t y_at, int32_t n) {
   bfloat16 *out = operand<bfloat16>(y, y_at);
   for (int32_t at = 0; at < n; ++at)
     out[at] = in[at];
+}
+
+// Rotates component i of each head with i + size/2. A row of the table has the cosines of the pairs, then their sines.
+void rope_halves(int32_t *x, int32_t x_at, int32_t *table, int32_t table_at, int32_t *y, int32_t y_at, int32_t rows,
+                 int32_t heads, int32_t size) {
+  round_to_even();
+  const int32_t half = size / 2;
+  for (int32_t row = 0; row < rows; ++row) {
+    const bfloat16 *cosines = operand<bfloat16>(table, table_at) + row * size, *sines = cosines + half;
+    for (int32_t head = 0; head < heads; ++head) {
+      const bfloat16 *in = operand<bfloat16>(x, x_at) + (row * heads + head) * size;
+      bfloat16 *out = operand<bfloat16>(y, y_at) + (row * heads + head) * size;
+      int32_t at = 0;
+      for (; at + kWidth <= half; at += kWidth)
+        rotate(in + at, in + half + at, cosines + at, sines + at, out + at, out + half + at);
+      for (; at < half; ++at)
+        rotate_pair(in[at], in[half + at], cosines[at], sines[at], out + at, out + half + at);
+    }
+  }
+}
+
+// Rotates component 2i of each head with 2i + 1, with the same table.
+void rope_neighbours(int32_t *x, int32_t x_at, int32_t *table, int32_t table_at, int32_t *y, int32_t y_at,
+                     int32_t rows, int32_t heads, int32_t size) {
+  round_to_even();
+  const int32_t half = size / 2;
+  for (int32_t row = 0; row < rows; ++row) {
+    const bfloat16 *cosines = operand<bfloat16>(table, table_at) + row * size, *sines = cosines + half;
+    for (int32_t head = 0; head < heads; ++head) {
+      const bfloat16 *in = operand<bfloat16>(x, x_at) + (row * heads + head) * size;
+      bfloat16 *out = operand<bfloat16>(y, y_at) + (row * heads + head) * size;
+      for (int32_t at = 0; at < half; ++at)
+        rotate_pair(in[2 * at], in[2 * at + 1], cosines[at], sines[at], out + 2 * at, out + 2 * at + 1);
+    }
+  }
 }
 
 // Rounds f32 to bf16.

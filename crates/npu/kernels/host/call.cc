@@ -16,6 +16,8 @@ void gemm_bf16_direct(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t
 void gemm_bf16_tuned(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t, int32_t, int32_t, int32_t);
 void gemv_bf16(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t, int32_t, int32_t);
 void gemv_bf16_part(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t, int32_t, int32_t);
+void rope_halves(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t, int32_t, int32_t, int32_t);
+void rope_neighbours(int32_t *, int32_t, int32_t *, int32_t, int32_t *, int32_t, int32_t, int32_t, int32_t);
 void store_bf16(int32_t *, int32_t, int32_t *, int32_t, int32_t);
 void zero_f32(int32_t *, int32_t, int32_t);
 }
@@ -52,6 +54,10 @@ int main() {
     add(at(0), 4, at(1), 4, at(2), 4, p[0]);
   else if (name == "copy")
     copy(at(0), 4, at(1), 4, p[0]);
+  else if (name == "rope_halves")
+    rope_halves(at(0), 4, at(1), 4, at(2), 4, p[0], p[1], p[2]);
+  else if (name == "rope_neighbours")
+    rope_neighbours(at(0), 4, at(1), 4, at(2), 4, p[0], p[1], p[2]);
   else if (name == "store_bf16")
     store_bf16(at(0), 4, at(1), 4, p[0]);
   else if (name == "zero_f32")

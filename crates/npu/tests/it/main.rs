@@ -5,6 +5,7 @@ mod compile;
 mod conformance;
 mod emit;
 mod emit_mutants;
+mod emit_public;
 mod forms;
 mod host_ops;
 mod kernels_in_c;

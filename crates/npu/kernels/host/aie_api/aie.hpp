@@ -93,6 +93,19 @@ template <int N, typename T> accum<accfloat, N> mac(accum<accfloat, N> sums, con
   return sums;
 }
 
+template <int N, typename T> accum<accfloat, N> mul(const vector<T, N> &a, const vector<T, N> &b) {
+  accum<accfloat, N> sums;
+  for (int lane = 0; lane < N; ++lane)
+    sums.sums[lane] = static_cast<float>(a.values[lane]) * static_cast<float>(b.values[lane]);
+  return sums;
+}
+
+template <int N, typename T> accum<accfloat, N> msc(accum<accfloat, N> sums, const vector<T, N> &a, const vector<T, N> &b) {
+  for (int lane = 0; lane < N; ++lane)
+    sums.sums[lane] -= static_cast<float>(a.values[lane]) * static_cast<float>(b.values[lane]);
+  return sums;
+}
+
 template <int N, typename T> accum<accfloat, N> add(accum<accfloat, N> sums, const vector<T, N> &values) {
   for (int lane = 0; lane < N; ++lane)
     sums.sums[lane] += static_cast<float>(values.values[lane]);
