@@ -136,7 +136,7 @@ const MUTATIONS: &[Mutation] = &[
     other("a descriptor changes two locks or none", "aie.use_lock", MEMORY, Change::Remove),
     other("a descriptor has one acquire", "aie.use_lock", MEMORY, Change::Repeat),
     other("a descriptor moves its words", "aie.dma_bd", MEMORY, Change::By(wider)),
-    other("a call has its operands", "func.call", CORE, Change::By(|op| drop(op.operands.pop()))),
+    other("a call has its operands", "func.call", CORE, Change::By(|op| op.operands.truncate(1))),
     other("a call is of a function", "func.call", CORE, Change::By(rename)),
     other(
         "a core uses what is declared",

@@ -69,17 +69,43 @@ fn tiles(name: &str, kernel: Kernel) -> BTreeMap<&'static str, BTreeSet<TileCoun
     found
 }
 
+/// Locks with their first values, descriptors with what they change and their dimensions, channels in and out.
+fn counts(
+    locks: (usize, &[i64]),
+    descriptors: (usize, &[(i64, i64)], &[usize]),
+    channels: (usize, usize),
+) -> TileCounts {
+    TileCounts {
+        locks: locks.0,
+        first: locks.1.iter().copied().collect(),
+        descriptors: descriptors.0,
+        changes: descriptors.1.iter().copied().collect(),
+        dims: descriptors.2.iter().copied().collect(),
+        channels,
+        is_cyclic: true,
+    }
+}
+
 #[test]
 fn emitted_tiles_have_the_documented_locks_and_descriptors() {
-    for (name, kernel) in [
-        ("add", Kernel::Add { n: 32_768 }),
-        ("gemm", Kernel::Gemm { m: 256, n: 256, k: 256, weights: WeightLayout::Rows }),
-        ("gemv", Kernel::Gemv { first: 0, n: 288, k: 288, weights: WeightLayout::Rows }),
-    ] {
-        for (dma, tiles) in tiles(name, kernel) {
-            for counts in tiles {
-                println!("{name} {dma}: {counts:?}");
-            }
-        }
-    }
+    let once: &[(i64, i64)] = &[(1, 1)];
+    // The slices of a transfer acquire once and release once.
+    let slices: &[(i64, i64)] = &[(0, 1), (1, 0), (1, 1)];
+    // As in the example: three rings of two buffers.
+    let add = tiles("add", Kernel::Add { n: 32_768 });
+    assert_eq!(add["aie.mem"], [counts((6, &[0, 2]), (6, once, &[1]), (2, 1))].into());
+    // The example has six descriptors: its result has two buffers.
+    let gemm = Kernel::Gemm { m: 256, n: 256, k: 256, weights: WeightLayout::Rows };
+    let gemm = tiles("gemm", gemm);
+    assert_eq!(gemm["aie.mem"], [counts((6, &[0, 1, 2]), (5, once, &[1]), (2, 1))].into());
+    // The example serves one core from a memory tile: six locks, twelve descriptors. Here it serves a column of four.
+    let memory = [
+        counts((10, &[0, 1, 2]), (14, slices, &[1, 4]), (5, 2)),
+        counts((12, &[0, 1, 2]), (20, slices, &[1, 4]), (6, 3)),
+    ];
+    assert_eq!(gemm["aie.memtile_dma"], memory.into());
+    // The example has six descriptors: each of its vectors has two buffers.
+    let gemv = tiles("gemv", Kernel::Gemv { first: 0, n: 288, k: 288, weights: WeightLayout::Rows });
+    assert_eq!(gemv["aie.mem"], [counts((6, &[0, 1, 2]), (5, once, &[1]), (2, 1))].into());
+    assert!(!gemv.contains_key("aie.memtile_dma"), "matrices go from the shim to the core");
 }
