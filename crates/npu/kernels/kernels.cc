@@ -4,8 +4,9 @@
 // rounding to the nearest bf16, ties to even. An operand is a pointer to words and a byte offset. Matrices have
 // the layouts of the entries: a [m/4][k/8][4][8], b [n/8][k/8][8][8], c [m/4][n/8][4][8].
 //
-// No device has run them. On a host they are compiled with the stand-in for the API in host/, and compared with the
-// entries: cargo test -p girih-npu --test it kernels_in_c. Entries that are missing here have no function yet.
+// Blocks are those of AIE2P. No device has run them. On a host they are compiled with the stand-in for the API in
+// host/, and compared with the entries: cargo test -p girih-npu --test it kernels_in_c. Entries that are missing
+// here have no function yet.
 
 #include <aie_api/aie.hpp>
 #include <cstdint>
