@@ -6,6 +6,7 @@
 pub mod backend;
 pub mod blob;
 pub mod driver;
+pub mod emit;
 pub mod form;
 #[doc(hidden)]
 pub mod fuzz;

@@ -14,6 +14,7 @@ const TYPED_ONLY: &[(&str, &str)] = &[
     ("alias", "remove"),
     ("bench", "record"),
     ("compile", "dump"),
+    ("compile", "emit"),
     ("completions", "output-folder"),
     ("man", "output-folder"),
     ("perplexity", "logits"),

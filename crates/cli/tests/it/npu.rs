@@ -294,6 +294,36 @@ fn options_without_effect_are_refused() {
 }
 
 #[test]
+fn programs_are_emitted_for_a_device_that_mlir_aie_has() {
+    let (model, home) = (fixture("llama32_tied"), Folder::new());
+    let out = home.path().join("aie");
+    let call =
+        ["npu", "compile", name(&model), name(&out), "--rows", "8", "--context", "64", "--blobs", "off"];
+    girih(&call).fails(2, "--emit <FORMAT>");
+    let emit = |target| girih(&call).with(&["--emit", "aie", "--target", target]);
+    let refused = emit("toy").fails(1, "");
+    assert!(
+        refused.stdout.contains("not emitted: target toy is no device of mlir-aie"),
+        "{}",
+        refused.stdout
+    );
+    let ended = emit("xdna2-strix").done();
+    assert!(ended.stdout.contains("emitted 001-"), "{}", ended.stdout);
+    let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
+    let manifests: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|name| name == "json")).collect();
+    assert_eq!(manifests.len(), ended.stdout.matches("emitted ").count());
+    for manifest in manifests {
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let module = std::fs::read_to_string(manifest.with_extension("mlir")).unwrap();
+        let launches = json["launches"].as_array().unwrap();
+        assert_eq!(module.matches("  aie.device(npu2) @launch_").count(), launches.len());
+    }
+    assert!(out.join("run_xrt.py").exists() && out.join("kernels.cc").exists());
+}
+
+#[test]
 fn a_context_is_at_most_the_models() {
     let sim = ["npu", "sim", "stories260k", "--target", "toy", "--rows", "8", "--json"];
     for command in ["sim", "compile", "report", "sweep", "runtime", "bench", "inspect"] {

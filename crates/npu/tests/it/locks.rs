@@ -65,11 +65,11 @@ fn programs() -> Vec<(&'static str, String)> {
         ("attend_3", threes),
         ("attend_256", wide),
     ];
-    kernels.into_iter().map(|(name, kernel)| (name, scheduled(name, kernel))).collect()
+    kernels.into_iter().map(|(name, kernel)| (name, scheduled(name, kernel, "toy").to_string())).collect()
 }
 
-/// The schedule of one kernel, as text.
-fn scheduled(name: &str, kernel: Kernel) -> String {
+/// The schedule of one kernel for a target.
+pub fn scheduled(name: &str, kernel: Kernel, target: &str) -> Schedule {
     let bytes = kernel.operand_bytes();
     let last = bytes.len() - 1;
     let role = |i| if i == last { ArgumentRole::Output } else { ArgumentRole::Input };
@@ -84,7 +84,7 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
         resident: false,
     }];
     let program = ArrayProgram { name: name.to_owned(), arguments: arguments.collect(), launches };
-    compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
+    compile(&program, &Target::named(target).unwrap(), &mut NoDump).unwrap()
 }
 
 /// The bytes of all arguments after a run on small numbers.

@@ -3,8 +3,12 @@
 mod blob;
 mod compile;
 mod conformance;
+mod emit;
+mod emit_mutants;
+mod emit_public;
 mod forms;
 mod host_ops;
+mod kernels_in_c;
 mod llama;
 mod llama_1b;
 mod locks;

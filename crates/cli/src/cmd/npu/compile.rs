@@ -1,4 +1,5 @@
-//! `girih npu compile`: compiles every program of a model and keeps the blobs.
+//! `girih npu compile`: compiles every program of a model, keeps the blobs, and emits the programs for
+//! the tools of a device.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -6,8 +7,11 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use girih_npu::Target;
 use girih_npu::blob;
 use girih_npu::driver::CompiledGraph;
+use girih_npu::emit::{EmittedProgram, KERNELS, LOADER, emit};
+use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{Dump, NoDump};
 
 use super::args::CompileModelArgs;
@@ -22,18 +26,40 @@ pub struct Args {
     /// Write every form of every program into this folder; blobs are neither read nor kept.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["blobs", "blobs_limit"])]
     dump: Option<PathBuf>,
+    /// Also write every program for the tools of a device: aie is MLIR in the dialects of mlir-aie, with a
+    /// manifest and a loader for XRT. No device has run one yet.
+    #[arg(long, value_name = "FORMAT")]
+    emit: Option<EmitFormat>,
+    /// Folder for --emit [default: aie].
+    #[arg(value_name = "OUT_DIR", requires = "emit")]
+    output: Option<PathBuf>,
 }
 
-/// Writes forms into numbered files of a folder. Numbers go on from those that the folder has,
-/// so that no file is overwritten.
-struct DumpFolder {
+/// The values of `--emit`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum EmitFormat {
+    /// MLIR in the dialects aie and aiex.
+    Aie,
+}
+
+impl EmitFormat {
+    /// The folder if the call names none.
+    fn folder(self) -> &'static Path {
+        match self {
+            EmitFormat::Aie => Path::new("aie"),
+        }
+    }
+}
+
+/// A folder whose files are numbered by program or form. Numbers go on from those that the folder has, so that
+/// no file is overwritten.
+struct NumberedFolder {
     folder: PathBuf,
     count: usize,
-    failed: Option<io::Error>,
 }
 
-impl DumpFolder {
-    fn open(folder: &Path) -> io::Result<DumpFolder> {
+impl NumberedFolder {
+    fn open(folder: &Path) -> io::Result<NumberedFolder> {
         std::fs::create_dir_all(folder)?;
         let mut count = 0;
         for entry in std::fs::read_dir(folder)? {
@@ -41,17 +67,38 @@ impl DumpFolder {
             let number = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
             count = count.max(number.unwrap_or(0));
         }
-        Ok(DumpFolder { folder: folder.to_owned(), count, failed: None })
+        Ok(NumberedFolder { folder: folder.to_owned(), count })
+    }
+
+    /// The beginning of the names of a program's next files: `003-flash_attn`.
+    fn next_name(&mut self, program: &str) -> String {
+        self.count = self.count.saturating_add(1);
+        format!("{:03}-{}", self.count, program.replace('/', "_"))
+    }
+
+    /// Writes a new file.
+    fn write(&self, name: &str, text: &dyn Display) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).open(self.folder.join(name));
+        file.and_then(|file| write_all(file, text))
+    }
+}
+
+/// Writes the forms of programs into a folder.
+struct DumpFolder {
+    folder: NumberedFolder,
+    failed: Option<io::Error>,
+}
+
+impl DumpFolder {
+    fn open(folder: &Path) -> io::Result<DumpFolder> {
+        Ok(DumpFolder { folder: NumberedFolder::open(folder)?, failed: None })
     }
 }
 
 impl Dump for DumpFolder {
     fn form(&mut self, name: &str, program: &str, text: &dyn Display) {
-        self.count = self.count.saturating_add(1);
-        let program = program.replace('/', "_");
-        let file = self.folder.join(format!("{:03}-{program}.{name}.npu", self.count));
-        let file = OpenOptions::new().write(true).create_new(true).open(file);
-        if let Err(error) = file.and_then(|file| write_all(file, text)) {
+        let file = format!("{}.{name}.npu", self.folder.next_name(program));
+        if let Err(error) = self.folder.write(&file, text) {
             self.failed.get_or_insert(error);
         }
     }
@@ -63,10 +110,52 @@ fn write_all(file: File, text: &dyn Display) -> io::Result<()> {
     file.flush()
 }
 
+/// Writes programs for the tools of a device, and counts those that it cannot express.
+struct EmitFolder {
+    folder: NumberedFolder,
+    refused: usize,
+}
+
+impl EmitFolder {
+    /// Opens the folder, and writes the loader and the functions of cores unless they are there.
+    fn open(folder: &Path) -> io::Result<EmitFolder> {
+        let folder = NumberedFolder::open(folder)?;
+        for (name, text) in [("run_xrt.py", LOADER), ("kernels.cc", KERNELS)] {
+            match folder.write(name, &text) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(EmitFolder { folder, refused: 0 })
+    }
+
+    /// Writes a program's module and manifest, and prints their name, or why there are none.
+    fn program(&mut self, schedule: &Schedule, target: &Target) -> Result<()> {
+        let EmittedProgram { module, manifest } = match emit(schedule, target) {
+            Ok(emitted) => emitted,
+            Err(refusal) => {
+                self.refused += 1;
+                return print_line!("not emitted: {refusal}");
+            }
+        };
+        let name = self.folder.next_name(&schedule.name);
+        self.folder.write(&format!("{name}.mlir"), &module)?;
+        self.folder.write(&format!("{name}.json"), &serde_json::to_string_pretty(&manifest)?)?;
+        let devices = counted(manifest.launches.len(), "device");
+        let missing = manifest.functions.iter().filter(|function| !function.is_written);
+        let missing: Vec<&str> = missing.map(|function| function.name).collect();
+        let functions = counted(manifest.functions.len(), "function");
+        print_line!("emitted {name}.mlir: {devices}, whose cores call {functions}")?;
+        if missing.is_empty() { Ok(()) } else { print_line!("  not in kernels.cc: {}", missing.join(", ")) }
+    }
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
     let compiler =
         if args.dump.is_some() { args.source.fresh_compiler()? } else { args.source.compiler()? };
     let mut files = args.dump.as_deref().map(DumpFolder::open).transpose()?;
+    let output = args.emit.map(|format| args.output.as_deref().unwrap_or(format.folder()));
+    let mut emitted = output.map(EmitFolder::open).transpose()?;
     for graph in args.source.graphs()? {
         let begun = Instant::now();
         let compiled = match &mut files {
@@ -88,6 +177,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print_line!("{name:<32} {launches:>8} {cores:>6} {:>10}", bytes(size as u64))?;
         }
         print_line!("{fresh} of {} compiled, in {seconds:.3} s", counted(schedules.len(), "program"))?;
+        if let Some(folder) = &mut emitted {
+            schedules.iter().try_for_each(|schedule| folder.program(schedule, compiler.target()))?;
+        }
     }
-    Ok(Outcome::Done)
+    match emitted {
+        Some(EmitFolder { refused: 1.., .. }) => Ok(Outcome::Failed),
+        _ => Ok(Outcome::Done),
+    }
 }

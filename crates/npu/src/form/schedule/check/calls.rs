@@ -202,7 +202,7 @@ fn parameter_values(call: &CoreCall, counters: &[u32]) -> Vec<u32> {
 
 /// Whether a core can access memory and locks of tile `of`: its own, and those of its
 /// neighbours to the north, south and west.
-fn can_access(tile: Tile, of: Tile) -> bool {
+pub(crate) fn can_access(tile: Tile, of: Tile) -> bool {
     if tile.kind() != TileKind::Compute || of.kind() != TileKind::Compute {
         return tile == of;
     }
