@@ -276,7 +276,7 @@ fn clamp_bounds_each_number() {
 #[test]
 fn hadamard_turns_each_block() {
     let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = hadamard(size=2) x"];
-    let root = 2f32.sqrt();
+    let root = 2f64.sqrt();
     near(&run(&lines, &[], &[3.0, 1.0, 0.0, 2.0]), &[4.0 / root, 2.0 / root, 2.0 / root, -2.0 / root]);
     let whole = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = hadamard(size=4) x"];
     assert_eq!(run(&whole, &[], &[1.0, 2.0, 3.0, 4.0]), [5.0, -1.0, -2.0, 0.0]);
