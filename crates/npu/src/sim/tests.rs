@@ -468,3 +468,37 @@ fn a_configured_array_is_not_configured_again() {
     assert!(configure() > 0);
     assert_eq!(configure(), 0);
 }
+
+/// One command waits for a channel of neighbouring columns, from left to right, in launches that stay configured.
+#[test]
+fn waits_for_neighbouring_columns_are_one_command() {
+    let text = |resident: &str, [first, second]: [u32; 2]| {
+        let of = |column: u32| {
+            format!(
+                "  descriptor {column},0 0 a0+{at} 32x1\n  descriptor {column},0 1 a1+{at} 32x1\n",
+                at = column * 128
+            )
+        };
+        let route = |column: u32| format!("  route {column},0:mm2s:0 {column},0:s2mm:0@0\n");
+        let pushes = |column: u32| {
+            format!("    push {column},0:s2mm:0 1 0 1 token\n    push {column},0:mm2s:0 0 0 1\n")
+        };
+        format!(
+            "schedule pair target toy\nargument 0 a input 256\nargument 1 y output 256\nlaunch pair{resident}\n\
+             {}{}{}{}  run {{\n{}{}    wait {first},0:s2mm:0\n    wait {second},0:s2mm:0\n  }}\n",
+            of(0),
+            of(1),
+            route(0),
+            route(1),
+            pushes(0),
+            pushes(1)
+        )
+    };
+    let cycles = |resident: &str, order: [u32; 2]| {
+        let (bytes, report) = run(&text(resident, order), EventOrder::Earliest).unwrap();
+        assert_eq!(bytes, pack(&values(128, 0)));
+        report.launches[0].cycles
+    };
+    assert!(cycles(" resident", [0, 1]) < cycles("", [0, 1]));
+    assert_eq!(cycles(" resident", [1, 0]), cycles("", [1, 0]), "from right to left they are two commands");
+}
