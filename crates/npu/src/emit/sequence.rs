@@ -34,7 +34,7 @@ enum SequenceStep<'a> {
 }
 
 /// A sequence, and the numbers of the program's arguments that it has, in order.
-pub(super) struct Sequence {
+pub(super) struct EmittedSequence {
     pub op: MlirOp,
     pub arguments: Vec<u32>,
 }
@@ -48,7 +48,7 @@ pub(super) fn sequence(
     arguments: &[Argument],
     queue: u32,
     numbering: &mut Numbering,
-) -> Result<Sequence> {
+) -> Result<EmittedSequence> {
     let used: BTreeSet<u32> = launch.descriptors.iter().filter_map(argument_of).collect();
     let used: Vec<u32> = used.into_iter().collect();
     if used.len() > MAX_ARGUMENTS {
@@ -81,7 +81,7 @@ pub(super) fn sequence(
     }
     let op = MlirOp::new("aiex.runtime_sequence").region(MlirRegion::of(block));
     let op = op.with("sym_name", MlirAttribute::Text(SEQUENCE.to_owned()));
-    Ok(Sequence { op, arguments: used })
+    Ok(EmittedSequence { op, arguments: used })
 }
 
 fn argument_of(descriptor: &Descriptor) -> Option<u32> {
