@@ -73,7 +73,7 @@ wheel() {
     local triple
     triple="$(triple "$1")"
     WORKSPACE_BUILD="$(build "$1")" CARGO="$root/scripts/workspace_cargo.sh" scripts/python_wheel.sh "$2" "$out" --quiet \
-        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014
+        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014 --compression-level 9
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.

@@ -156,6 +156,6 @@ fn code(format: Format, codes: &[u8], index: usize) -> f32 {
         return f32::from(codes[index] as i8);
     }
     let both = codes[index / (2 * LANES) * LANES + index % LANES];
-    let own = if index / LANES % 2 == 0 { both & 0x0f } else { both >> 4 };
+    let own = if (index / LANES).is_multiple_of(2) { both & 0x0f } else { both >> 4 };
     f32::from(own) - 8.0
 }
