@@ -597,9 +597,8 @@ pub(crate) fn not_zero(count: &u32) -> bool {
     *count != 0
 }
 
-/// Above 1, which would change nothing.
 pub(crate) fn power_of_two(count: &u32) -> bool {
-    *count > 1 && count.is_power_of_two()
+    count.is_power_of_two()
 }
 
 pub(crate) fn finite_if_present(x: &Option<f32>) -> bool {

@@ -56,7 +56,8 @@ pub fn mean_and_deviation(row: &[f32], epsilon: f64) -> (f64, f64) {
     (mean, (squares / count + epsilon).sqrt())
 }
 
-/// Returns the error function, `2/√π · ∫₀ˣ e^(−t²) dt`, with an absolute error below 10⁻¹⁵.
+/// Returns the error function, `2/√π · ∫₀ˣ e^(−t²) dt`, with an absolute error below 5·10⁻¹⁵: the rounding of the
+/// square is a relative error of the exponential.
 ///
 /// The series of Abramowitz & Stegun, *Handbook of Mathematical Functions*, 7.1.6, whose terms
 /// all have the sign of `x`, so that nothing cancels. Beyond 6 the result rounds to ±1.
