@@ -1,4 +1,4 @@
-//! The option `--pack`: the format as which a model in floats is packed when it is loaded.
+//! The option `--pack`: the format to which a model in floats is quantized when it is loaded.
 
 use clap::{Args, ValueEnum};
 use girih::{DType, Model, QuantizationError};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::args::ArchArgs;
 
-/// How the weights of a model are packed.
+/// The format of the weights of a model.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct PackArgs {
-    /// Quantize weights in floats when they are loaded, as quantize --type does it (changes results; prints the error).
+    /// Quantize weights in floats when they are loaded, as quantize --type does it (changes results; prints the error) [default: off]
     #[arg(long, value_name = "TYPE", value_enum)]
     pack: Option<PackType>,
 }
@@ -18,6 +18,8 @@ pub struct PackArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs, non_camel_case_types)] // spelled as in GGUF
 enum PackType {
+    #[value(name = "off")]
+    Off,
     #[value(name = "q8_0")]
     Q8_0,
 }
@@ -25,12 +27,15 @@ enum PackType {
 impl PackArgs {
     /// `arch` for a model whose weights are packed in this way.
     pub fn applied(self, arch: ArchArgs) -> ArchArgs {
-        let pack = self.pack.map(|PackType::Q8_0| DType::Q8_0);
+        let pack = match self.pack {
+            Some(PackType::Q8_0) => Some(DType::Q8_0),
+            Some(PackType::Off) | None => None,
+        };
         ArchArgs { pack, ..arch }
     }
 }
 
-/// The error of packed weights as JSON; null if the weights were loaded as they are.
+/// The error of quantized weights as JSON; null if the weights were loaded as they are.
 pub fn packing_json(model: &Model) -> Value {
     let Some(QuantizationError { dtype, matrices, relative_rms, worst }) = model.quantization_error() else {
         return Value::Null;

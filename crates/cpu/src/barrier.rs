@@ -38,13 +38,13 @@ const OUTSIDE: u64 = 0;
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub T);
 
-/// The workers in a group, if there are groups: their numbers fill a cache line.
+/// Workers of a group. The numbers of their tasks, of 8 bytes each, fill a cache line of 64 bytes.
 pub(crate) const GROUP_WORKERS: usize = 8;
 
-/// The number of workers from which on there are groups. Fewer workers have no line in common.
+/// The minimum number of workers with groups. Below it, each worker has a cache line of its own.
 const GROUPED_FROM: usize = 17;
 
-/// The number of workers whose numbers share a cache line, and of whom the caller wakes one that wakes the others.
+/// The size of a group: its numbers of tasks share a cache line, and the caller wakes one worker, which wakes the others.
 pub(crate) fn workers_in_group(workers: usize) -> usize {
     if workers < GROUPED_FROM { 1 } else { GROUP_WORKERS }
 }
@@ -199,7 +199,7 @@ impl Barrier {
     }
 
     /// Changes the gate and wakes a sleeping worker of each group, which wakes the others of its group: to wake one takes the
-    /// caller microseconds.
+    /// caller microseconds. A worker that the system delays then delays those of its group.
     fn announce(&self, gate: u64) {
         self.gate.0.store(gate, Ordering::SeqCst);
         if self.sleepers.0.load(Ordering::SeqCst) == 0 {

@@ -654,12 +654,12 @@ fn error_sentence(error: &QuantizationError) -> String {
     let QuantizationError { dtype, matrices, relative_rms, worst } = error;
     match worst {
         None => format!(
-            "weights packed as {dtype} came from the cache of packed weights, so their error was not measured; --packed-cache \
-             off measures it"
+            "no matrix that is quantized to {dtype} was read while loading: it came from the cache of packed weights, where \
+             --packed-cache off measures its error, or stays in its file"
         ),
         Some((name, of_worst)) => format!(
-            "{matrices} matrices were packed as {dtype}, with a relative RMS error of {relative_rms:.5}; the largest is \
-             {of_worst:.5} in '{name}'"
+            "matrices quantized to {dtype}, or to f16 where rows are no whole blocks: {matrices}, with a relative RMS error of \
+             {relative_rms:.5}; the largest is {of_worst:.5} in '{name}'"
         ),
     }
 }

@@ -19,7 +19,7 @@ use crate::backend::{BLOCK_POSITIONS, Block, Sequence, State};
 use crate::graph::Graph;
 use crate::memory::zeroed;
 use crate::range_fault::{RangeFault, out_of_range};
-use crate::state_kind::StateKind;
+use crate::state_kind::{STATE_TYPES, StateKind};
 use crate::value::{GroupId, Role, Value};
 
 /// The state tensors of a graph.
@@ -47,8 +47,9 @@ struct StateTensor {
 /// codes have none: a row that reads it has NaN, as with other types.
 ///
 /// # Panics
-/// When the lengths are not whole blocks, or differ in their number.
+/// When `dtype` is none of [`STATE_TYPES`], or the lengths are not the same number of whole blocks.
 pub fn pack_state(dtype: DType, values: &[f32], bytes: &mut [u8]) {
+    assert!(STATE_TYPES.contains(&dtype), "state has no type {dtype}");
     dtype.pack(values, bytes);
     let columns = dtype.tile().1;
     if columns > 1 && values.iter().any(|value| value.is_nan()) {

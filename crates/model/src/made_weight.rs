@@ -25,11 +25,11 @@ pub(crate) trait MadeWeight: fmt::Debug + Send + Sync {
     fn check_unchanged(&self) -> Result<()>;
 }
 
-/// Fills `into` with the bytes from `offset` on of a matrix that is made row by row. `make` returns the bytes of the first
-/// rows that it is given, all that `into` has a part of; the second ones are those whose first byte is in `into`.
+/// Fills `into` with the bytes from `offset` on of a matrix that is made row by row. `make(rows, begun)` returns the bytes
+/// of `rows`, which `into` overlaps; `begun` are those whose first byte lies in `into`.
 ///
 /// # Errors
-/// As `make`, or when the matrix ends before.
+/// As `make`, or when `into` goes beyond the matrix.
 pub(crate) fn read_rows(
     (dtype, shape): (DType, &Shape),
     offset: u64,

@@ -199,9 +199,9 @@ impl ModelFiles {
         Ok(())
     }
 
-    /// Has matrices that the files hold in floats read as Q8_0, as a file that is converted to this type has them: rows
-    /// that are no whole blocks become F16, and what stays exact there becomes F32. The image tower and what drafts are
-    /// left as they are.
+    /// Quantizes matrices in floats to Q8_0 while they are read, as `girih quantize --type q8_0` writes them: rows that are no
+    /// whole blocks become F16, and matrices that stay exact become F32. The image tower and draft layers are unchanged. After an
+    /// error the model must not be used.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when another format than Q8_0 is asked for, the model has adapters already, or none
@@ -209,11 +209,11 @@ impl ModelFiles {
     pub fn quantize(&mut self, dtype: DType) -> Result<()> {
         if dtype != DType::Q8_0 {
             return Err(refused(format!(
-                "weights were to be packed as {dtype}; girih packs them as q8_0, and 'girih quantize' writes other formats"
+                "weights were to be quantized to {dtype} at load; only q8_0 is possible, and 'girih quantize' writes other formats"
             )));
         }
         if !self.adapters.is_empty() {
-            return Err(refused("weights are packed before adapters are put beside the model".to_owned()));
+            return Err(refused("weights are quantized before adapters are added".to_owned()));
         }
         let plan = |name: &str| -> Option<(String, DType)> {
             let (from, shape) = self.weights.info(name)?;
@@ -227,8 +227,8 @@ impl ModelFiles {
         let planned: Vec<(String, DType)> = self.weights.names().filter_map(plan).collect();
         if planned.iter().all(|(_, to)| *to != dtype) {
             return Err(refused(format!(
-                "no matrix of the model is stored in floats with rows that fill blocks of {dtype}, so none is packed; omit \
-                 --pack"
+                "no matrix of the model is stored in floats with rows that fill blocks of {dtype}, so none is quantized; \
+                 use --pack off"
             )));
         }
         for (name, to) in planned {

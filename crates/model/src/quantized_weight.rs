@@ -49,7 +49,7 @@ pub(crate) struct QuantizedWeight {
     pub dtype: DType,
     pub shape: Shape,
     /// Of each run of rows that was read, by its first row: the squares of the differences, and of the weights.
-    squares: Mutex<BTreeMap<usize, [f64; 2]>>,
+    squares: Mutex<BTreeMap<usize, (usize, [f64; 2])>>,
 }
 
 impl QuantizedWeight {
@@ -89,7 +89,13 @@ impl QuantizedWeight {
     /// Notes the squares of a run of rows.
     fn note(&self, rows: Range<usize>, squares: &[[f64; 2]]) {
         if let Some(sum) = squares.iter().copied().reduce(added) {
-            self.squares.lock().unwrap_or_else(PoisonError::into_inner).insert(rows.start, sum);
+            let mut runs = self.squares.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another load may read the same rows in runs of another length.
+            let before = runs.range(..=rows.start).next_back();
+            if before.is_none_or(|(_, (end, _))| *end < rows.end) {
+                runs.retain(|first, _| !rows.contains(first));
+                runs.insert(rows.start, (rows.end, sum));
+            }
         }
     }
 
@@ -103,7 +109,7 @@ impl QuantizedWeight {
         let is_lost = |(value, back): &(&f32, &f32)| !value.is_finite() || !back.is_finite();
         if let Some((value, _)) = values.iter().zip(&back).find(is_lost) {
             return Err(Error::new(format!(
-                "'{}' contains the weight {value}, which {} cannot hold; do not pack the weights",
+                "'{}' contains the weight {value}, which {} cannot hold; use --pack off",
                 self.name, self.dtype
             )));
         }
@@ -121,7 +127,7 @@ impl QuantizedWeight {
     /// The squares of the differences and of the weights, of all rows that were read; `None` if none were.
     pub fn squares(&self) -> Option<[f64; 2]> {
         let squares = self.squares.lock().unwrap_or_else(PoisonError::into_inner);
-        squares.values().copied().reduce(added)
+        squares.values().map(|(_, sum)| *sum).reduce(added)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The format in which a matrix is stored that is quantized: exact ones, and rows that are no whole blocks.
+//! Chooses the format of each matrix when a model is quantized: F32 for exact ones, and a format whose blocks fill the
+//! rows.
 
 use girih_tensor::DType;
 

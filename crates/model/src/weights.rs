@@ -442,7 +442,8 @@ impl ModelWeights {
     }
 
     /// The rows of a table, which may stay in its file while a model runs that reads one row of it for each token. `None`
-    /// for weights whose bytes are others than those of the file, and for models in memory.
+    /// for weights that are rearranged or computed, and for models in memory. Rows of a quantized table are quantized at each
+    /// read.
     pub fn rows(&self, name: &str) -> Option<Arc<dyn RowSource>> {
         self.container.identity()?;
         let parts = match self.entry(name)? {

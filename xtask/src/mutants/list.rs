@@ -141,7 +141,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(*weight) *",
                 "f64::from(*weight) * 1.0001 *",
             ),
-            mutant("hadamard", "crates/graph/src/ops/hadamard.rs", "(i & j)", "(i | j)"),
+            mutant("hadamard", "crates/graph/src/ops/hadamard.rs", "match (i & j)", "match (i | j)"),
             mutant(
                 "shift_columns",
                 "crates/graph/src/ops/shift_columns.rs",

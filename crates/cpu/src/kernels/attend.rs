@@ -6,8 +6,8 @@
 //! values  64 positions of one head   [64][width]
 //! Q8_0    keys    for each 32 dims of the head:  32 f16 scales, one a position | [32][32] i8
 //!         values  [64][width] i8 | for each 32 columns:  64 f16 scales, one a position
-//! Q4_0    as Q8_0, with codes of four bits, less 8: those of two vectors of 16 positions (keys) or
-//!         columns (values) share 16 bytes, the first vector in the lower halves
+//! Q4_0    as Q8_0, with codes of four bits, which are the value + 8: 16 bytes have two vectors of 16 positions
+//!         (keys) or columns (values), the first one in the lower halves
 //! ```
 //! Keys lie transposed, so that one vector holds one dim of many positions and
 //! no sum runs across its lanes. Rows of values are filled up to whole vectors

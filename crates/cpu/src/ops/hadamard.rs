@@ -4,7 +4,7 @@
 //! for half in 1, 2, 4, … size / 2:  (a, b) = (a + b, a − b)   of the numbers i and i + half of each 2 · half
 //! then:                             times 1 / √size, rounded
 //! ```
-//! Stages come in this order and nothing is fused, so all tables yield equal bits. Where the root is a power of two, the
+//! Stages come in this order and nothing is fused, so all tables yield equal bits. Where the size is a power of four, the
 //! product is exact. Bytes moved: a row in and out, and the stages in L1.
 
 use girih_graph::ValueId;

@@ -16,15 +16,22 @@ fn write(to: Held, unit: u32) {
         let first = unit * 64u + half * 32u;
         if first >= to.size { break; }
         var largest = 0.0;
+        var has_nan = false;
         for (var i = 0u; i < 32u; i += 1u) {
             let x = number(to.first + first + i);
+            has_nan = has_nan || (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
             if abs(x) > abs(largest) { largest = x; }
         }
         let scale = quotient(abs(largest), 127.0);
         var inverse = 0.0;
         if scale > 0.0 { inverse = quotient(1.0, scale); }
-        let bits = half_bits(scale);
-        if is_infinite(bits) { note(to, largest); }
+        var bits = half_bits(scale);
+        if has_nan {
+            // Codes have no NaN, so the scale has it.
+            bits = 0x7e00u;
+        } else if is_infinite(bits) {
+            note(to, largest);
+        }
         scales |= bits << (16u * half);
         for (var word = 0u; word < 8u; word += 1u) {
             let begin = to.first + first + word * 4u;

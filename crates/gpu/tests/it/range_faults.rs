@@ -38,6 +38,11 @@ fn what_the_kernels_for_cuda_cannot_hold_is_reported() {
 
 /// The faults of a step whose values have these numbers at these places.
 fn faults(name: &str, dtype: DType, large: &[(usize, usize, f32)]) -> Vec<RangeFault> {
+    run(name, dtype, large).0
+}
+
+/// The faults of such a step, and its output.
+fn run(name: &str, dtype: DType, large: &[(usize, usize, f32)]) -> (Vec<RangeFault>, Vec<f32>) {
     let graph = graph(dtype);
     let built = |_| Ok(graph.clone());
     let weights = WeightTable::default();
@@ -52,7 +57,8 @@ fn faults(name: &str, dtype: DType, large: &[(usize, usize, f32)]) -> Vec<RangeF
     runner
         .step(Step { inputs: &inputs, sequences: &[sequence], watch: &mut Unwatched })
         .expect("the step runs");
-    runner.state().take_range_faults()
+    let output = runner.output().rows(0..ROWS).expect("the step has rows").to_vec();
+    (runner.state().take_range_faults(), output)
 }
 
 #[test]
@@ -73,4 +79,12 @@ fn the_largest_value_of_each_row_that_the_state_cannot_hold_is_reported() {
     assert_eq!(faults(name, DType::Q8_0, &large), []);
     let large = [(1, 3, 8e6), (2, 0, 8.4e6), (3, 31, -9e6), (4, 7, f32::INFINITY)];
     assert_eq!(faults(name, DType::Q8_0, &large), [fault(2, 8.4e6), fault(3, -9e6)]);
+    // Codes have no NaN, so the whole block has it, and no fault beside it is reported.
+    let (found, output) = run(name, DType::Q8_0, &[(2, 3, f32::NAN), (2, 5, 9e6)]);
+    let (before, from) = output.split_at(2 * SIZE);
+    assert!(
+        before.iter().all(|value| (value - 0.5).abs() < 1e-3) && from.iter().all(|value| value.is_nan()),
+        "{output:?}"
+    );
+    assert_eq!(found, []);
 }

@@ -373,7 +373,8 @@ fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usi
             *total = v.load(sum);
         }
     }
-    // Whole bytes are read: with several vectors, the first one begins them.
+    // A byte has codes of two vectors, so an odd vector is read from the start of its pair. Several vectors begin a pair.
+    debug_assert!(COUNT == 1 || (column / LANES).is_multiple_of(sharing::<FORMAT>()), "a pair begins here");
     let before = if COUNT > 1 { 0 } else { column / LANES % sharing::<FORMAT>() };
     let (row_bytes, left) = (bytes_of::<FORMAT>(block.width), bytes_of::<FORMAT>(column - before * LANES));
     let (cells, scales) = bytes.split_at(BLOCK_POSITIONS * row_bytes);
