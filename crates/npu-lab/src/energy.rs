@@ -6,6 +6,9 @@
 //! multiply-accumulates pass in a second; power follows the layers that run in a second. So bytes and multiply-accumulates
 //! have no energy of their own here. DRAM and the host have other rails and are not estimated.
 
+use std::collections::BTreeSet;
+
+use girih_graph::split::name_in_layer;
 use girih_graph::{Graph, Node, Op};
 use girih_npu::Target;
 use serde::Serialize;
@@ -39,7 +42,7 @@ impl EnergyEstimate {
     }
 }
 
-/// The layers of a graph: each has one op that mixes positions.
+/// The layers of a graph: each has an op that mixes positions, and some have several.
 fn layers(graph: &Graph) -> usize {
     let mixes = |node: &&Node| {
         matches!(
@@ -51,7 +54,11 @@ fn layers(graph: &Graph) -> usize {
                 | Op::SsmScan { .. }
         )
     };
-    graph.nodes.iter().filter(mixes).count()
+    let layer = |node: &Node| {
+        let name = graph.value(node.output).name.as_str();
+        name.strip_suffix(name_in_layer(name)).unwrap_or(name).to_owned()
+    };
+    graph.nodes.iter().filter(mixes).map(layer).collect::<BTreeSet<_>>().len()
 }
 
 #[cfg(test)]
@@ -63,8 +70,10 @@ mod tests {
         let text = include_str!("../tables/power_fastflowlm_llama3.csv");
         let row = |line: &str| {
             let cells: Vec<&str> = line.split(',').collect();
-            let number = |at: usize| cells[at].parse().unwrap_or(0.0);
-            (cells[0] == "prefill", number(2) * number(3), number(5))
+            let number = |at: usize| cells[at].parse::<f64>().unwrap();
+            let is_prefill = cells[0] == "prefill";
+            let rate = if is_prefill { 0.0 } else { number(3) };
+            (is_prefill, number(2) * rate, number(5))
         };
         text.lines().skip(2).map(row).collect()
     }
@@ -83,6 +92,23 @@ mod tests {
             let found = power.static_watts + power.joules_per_layer * layers;
             assert!((found / watts - 1.0).abs() < 0.05, "{found} {watts}");
         }
+    }
+
+    /// A layer of Mamba-2 has three convolutions and a scan; a layer of attention has one op that mixes positions.
+    #[test]
+    fn a_layer_with_several_ops_that_mix_positions_counts_once() {
+        let mut text = "graph rows 8 sequences 1 context 64 output_rows 8 -> hidden\n\
+                        group carried carried\n\
+                        input start: [rows 8, 2] f32\n"
+            .to_owned();
+        let mut x = "start".to_owned();
+        for name in ["layers.0.mixer.x", "layers.0.mixer.b", "layers.0.mixer.c", "layers.1.mixer.x"] {
+            text += &format!("weight {name}.taps: [3, 2] f32\nstate {name}.carried: [2, 2] f32 in carried\n");
+            text += &format!("{name}: [rows 8, 2] = short_conv {x}, {name}.taps, {name}.carried\n");
+            x = name.to_owned();
+        }
+        text += &format!("output z: [output_rows 8, 2] = gather {x}\n");
+        assert_eq!(layers(&text.parse().unwrap()), 2);
     }
 
     #[test]

@@ -45,11 +45,15 @@ fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
     moved.iter().try_for_each(|(what, bytes)| writeln!(f, "{what:<16}{:>8.3} GB", *bytes as f64 * 1e-9))?;
     let energy = &step.energy;
     let joules = energy.joules();
-    let (watts, rate) = (joules / step.array_seconds, f64::from(step.rows) / joules);
-    writeln!(
-        f,
-        "energy           {joules:>8.3} J, {watts:.2} W on the NPU's rail; {rate:.1} tokens/J (estimate)"
-    )
+    write!(f, "energy           {joules:>8.3} J")?;
+    if step.array_seconds > 0.0 {
+        write!(f, ", {:.2} W", joules / step.array_seconds)?;
+    }
+    write!(f, " on the NPU's rail")?;
+    if joules > 0.0 {
+        write!(f, "; {:.1} tokens/J", f64::from(step.rows) / joules)?;
+    }
+    writeln!(f, " (estimate)")
 }
 
 fn program_text(

@@ -20,6 +20,7 @@ use girih_tensor::{Error, Result};
 use super::encoding::{digest, encode, figures, read};
 use crate::form::groups::ArrayProgram;
 use crate::form::schedule::Schedule;
+use crate::kernel::kernel_time_file;
 use crate::pass::{self, ArrayMapping, Grouping};
 use crate::target::Target;
 
@@ -169,8 +170,9 @@ impl BlobCache {
 
     /// Returns the key of the grouping that costs less for a graph with a mapping.
     pub fn grouping_key(graph: &Graph, mapping: &ArrayMapping, target: &Target) -> String {
-        let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION);
-        digest(&format!("{made_by:?}\n{}\n{mapping}\n{graph}", figures(target)))
+        let made_by = (env!("CARGO_PKG_VERSION"), pass::VERSION, pass::TIMES_VERSION);
+        let (figures, kernels) = (figures(target), digest(kernel_time_file(&target.core)));
+        digest(&format!("{made_by:?}\n{figures}\n{kernels}\n{mapping}\n{graph}"))
     }
 
     /// Returns the grouping that was kept under a key, if there is one.
@@ -185,12 +187,17 @@ impl BlobCache {
         };
         let path = self.path(&name);
         let mut text = String::new();
-        file.take(MAX_GROUPING_BYTES)
+        (&file)
+            .take(MAX_GROUPING_BYTES)
             .read_to_string(&mut text)
             .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
-        let known = Grouping::ALL.iter().find(|(name, _)| *name == text).map(|(_, grouping)| *grouping);
+        // Only these are chosen by their costs.
+        let known = [Grouping::Joined, Grouping::Resident].into_iter().find(|known| known.name() == text);
         let unknown = || Error::new(format!("{}: has no known grouping", path.display()));
-        known.filter(|grouping| *grouping != Grouping::ByCost).map(Some).ok_or_else(unknown)
+        let known = known.ok_or_else(unknown)?;
+        // As for blobs.
+        let _ = file.set_modified(SystemTime::now());
+        Ok(Some(known))
     }
 
     /// Keeps a grouping under a key.

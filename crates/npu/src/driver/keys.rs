@@ -28,9 +28,26 @@ pub(super) struct ResidentKeys {
     pub blocks: Vec<BlockContent>,
 }
 
-/// The contents of a block: the stamps of the state blocks that the keys and the
-/// values were copied from; none if the block is all zeros, which no row attends to.
-pub(super) type BlockContent = Option<[u64; 2]>;
+/// The contents of a block; none if it is all zeros, which no row attends to.
+pub(super) type BlockContent = Option<BlockRows>;
+
+/// The rows of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockRows {
+    /// The stamps of the state blocks that the keys and the values were copied from.
+    pub stamps: [u64; 2],
+    /// The positions from the block's first that have rows. The others are zeros: attention multiplies
+    /// their values by 0, which must not be infinite or NaN.
+    pub rows: usize,
+}
+
+impl BlockRows {
+    /// The rows of a block up to the position `end`.
+    pub fn until(end: u32, block: usize, stamps: [u64; 2]) -> BlockRows {
+        let rows = (end as usize).saturating_sub(block * BLOCK_POSITIONS).min(BLOCK_POSITIONS);
+        BlockRows { stamps, rows }
+    }
+}
 
 /// The positions that a step attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +94,7 @@ pub(super) fn changed_after_equal_step(
     blocks: usize,
 ) -> Vec<Range<usize>> {
     let contents = |seen: AttendedRange| -> Vec<BlockContent> {
-        let filled =
-            |block: usize| [block as u64, seen.end.min((block as u32 + 1) * BLOCK_POSITIONS as u32).into()];
+        let filled = |block: usize| BlockRows::until(seen.end, block, [block as u64; 2]);
         let mut contents: Vec<BlockContent> = seen.blocks().map(|block| Some(filled(block))).collect();
         contents.resize(blocks, None);
         contents
@@ -129,9 +145,11 @@ mod tests {
 
     #[test]
     fn a_shorter_sequence_clears_the_blocks_of_a_longer_one() {
-        let stamps = |stamp| Some([stamp; 2]);
+        let stamps = |stamp| Some(BlockRows { stamps: [stamp; 2], rows: 64 });
         let held = [stamps(1), stamps(2), stamps(3)];
         let required = [stamps(1), stamps(4), None];
         assert_eq!(ends(&changed(&held, &required)), [(1, 3)], "the first is unchanged");
+        let rewound = Some(BlockRows { stamps: [1; 2], rows: 63 });
+        assert_eq!(ends(&changed(&held[..1], &[rewound])), [(0, 1)], "a row is no longer of the sequence");
     }
 }

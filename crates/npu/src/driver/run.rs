@@ -9,7 +9,7 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, S
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
-use super::keys::{AttendedRange, BlockContent, changed};
+use super::keys::{AttendedRange, BlockContent, BlockRows, changed};
 use super::program::NpuProgram;
 use super::traffic::{
     Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
@@ -445,25 +445,33 @@ impl StepRun<'_> {
     /// to its state.
     fn record_appended(&mut self) -> Result<()> {
         for number in 0..self.program.groups.tensors.len() as u32 {
-            let is_appended = appended_to(&self.program.groups, number).is_some();
-            let Some(id) = self.program.resident_keys[number as usize].filter(|_| is_appended) else {
-                continue;
-            };
-            let name = &self.program.groups.tensors[number as usize].name;
-            let position = self.first_position()?;
-            let block = position as usize / BLOCK_POSITIONS;
-            let slot = block - first_block(position, window_of(self.graph(), name)) as usize;
+            let Some(id) = self.program.resident_keys[number as usize] else { continue };
+            let Some((slot, rows)) = self.appended_block(number)? else { continue };
             let mut held = self.device.resident_keys(id).blocks[..=slot].to_vec();
-            held[slot] = Some(self.stamps(name, block)?);
+            held[slot] = Some(rows);
             self.device.set_contents(id, &held);
         }
         Ok(())
     }
 
-    /// The stamps of a block of the keys and the values of a tensor of this name.
-    fn stamps(&self, name: &str, block: usize) -> Result<[u64; 2]> {
+    /// The block of chunks to which a program appends, and its rows with those of the step; none if no
+    /// program does.
+    fn appended_block(&self, number: u32) -> Result<Option<(usize, BlockRows)>> {
+        if appended_to(&self.program.groups, number).is_none() {
+            return Ok(None);
+        }
+        let name = &self.program.groups.tensors[number as usize].name;
+        let position = self.first_position()?;
+        let block = position as usize / BLOCK_POSITIONS;
+        let slot = block - first_block(position, window_of(self.graph(), name)) as usize;
+        Ok(Some((slot, self.content(name, block, position + 1)?)))
+    }
+
+    /// The content of a block of the keys and the values of a tensor of this name, up to the position `end`.
+    fn content(&self, name: &str, block: usize, end: u32) -> Result<BlockRows> {
         let (sequence, (keys, values)) = (self.attended()?, name.split_once('|').unwrap_or((name, name)));
-        Ok([self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?])
+        let stamps = [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
+        Ok(BlockRows::until(end, block, stamps))
     }
 
     /// Lays out one block of keys and values up to the position `end`, all heads, into zeroed memory.
@@ -493,7 +501,7 @@ impl StepRun<'_> {
         let count = (tensor.padded[0] / tensor.extent[0]) as usize;
         let mut required: Vec<BlockContent> = vec![None; count];
         for (block, required) in seen.clone().zip(&mut required) {
-            *required = Some(self.stamps(&tensor.name, block)?);
+            *required = Some(self.content(&tensor.name, block, end)?);
         }
         let mut held = self.device.resident_keys(id).blocks[..count].to_vec();
         let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
@@ -510,6 +518,10 @@ impl StepRun<'_> {
             self.device.ledger.add(HostCost { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
             held[range.clone()].copy_from_slice(&required[range]);
+        }
+        // If the step fails after the program has run, the block has a row that the state lacks.
+        if let Some((slot, rows)) = self.appended_block(number)? {
+            held[slot] = Some(rows);
         }
         self.device.set_contents(id, &held);
         Ok(())

@@ -39,7 +39,7 @@ pub(super) fn declaration(entry: &KernelEntry) -> MlirOp {
 /// Returns the operation of a core.
 ///
 /// # Errors
-/// When the dialect has no word for an instruction.
+/// When the dialect cannot express an instruction.
 pub(super) fn core(
     core: &Core,
     stack_bytes: u32,

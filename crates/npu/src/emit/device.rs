@@ -40,7 +40,7 @@ pub(super) fn device_name(target: &Target) -> Result<&'static str> {
 /// Returns launch `number` as a device.
 ///
 /// # Errors
-/// When the dialects have no word for a part of it.
+/// When the dialects cannot express a part of it.
 pub(super) fn launch(
     number: usize,
     launch: &Launch,

@@ -30,7 +30,7 @@ pub(super) fn is_contiguous(dims: &[Dim]) -> bool {
 /// Returns the operations of all tiles with descriptors, except shims.
 ///
 /// # Errors
-/// When the dialect has no word for a descriptor or a first task.
+/// When the dialect cannot express a descriptor or a first task.
 pub(super) fn memories(
     launch: &Launch,
     resources: &Resources,
@@ -106,7 +106,7 @@ fn descriptor_block(descriptor: &Descriptor, next: usize, resources: &Resources)
     };
     if iteration.is_some_and(|dim| dim.size > 1) {
         return Err(Error::new(format!(
-            "{what} advances from run to run; aie.dma_bd of the emitted version has no word for that"
+            "{what} advances from run to run, which aie.dma_bd of the emitted version cannot express"
         )));
     }
     let words = i64::try_from(descriptor.words())

@@ -5,7 +5,7 @@
 //! descriptors of memory tiles and cores, the programs of cores, and a sequence of commands. Nothing
 //! is left to allocate, except the paths of flows. `docs/silicon.md` says what becomes of it.
 //!
-//! What the dialects have no word for is refused. A launch that girih keeps on the array is emitted
+//! What the dialects cannot express is refused. A launch that girih keeps on the array is emitted
 //! like any other: a configuration of its own.
 
 mod cores;
@@ -29,7 +29,7 @@ use self::manifest::{LaunchParts, manifest};
 use self::mlir::MlirModule;
 use self::resources::Numbering;
 use crate::form::PassForm as _;
-use crate::form::schedule::Schedule;
+use crate::form::schedule::{Argument, ArgumentRole, Schedule};
 use crate::target::Target;
 
 /// A loader in Python that runs an emitted program through XRT.
@@ -47,14 +47,22 @@ pub struct EmittedProgram {
 /// Emits a compiled program.
 ///
 /// # Errors
-/// When the target is no device of mlir-aie, the schedule breaks a rule of the target, the dialects have
-/// no word for a part of it, or the module fails a check of [`verify`].
+/// When the target is no device of mlir-aie, the schedule breaks a rule of the target or has state, the dialects
+/// cannot express a part of it, or the module fails a check of [`verify`].
 pub fn emit(schedule: &Schedule, target: &Target) -> Result<EmittedProgram> {
     let device = device_name(target)?;
     if let Some(fault) = schedule.faults(target).first() {
         return Err(Error::new(format!(
             "program {} breaks a rule of {}: {fault}",
             schedule.name, target.name
+        )));
+    }
+    let is_state = |argument: &&Argument| argument.role == ArgumentRole::State;
+    if let Some(state) = schedule.arguments.iter().find(is_state) {
+        return Err(Error::new(format!(
+            "program {} appends to {} at a place that follows from the position, which the manifest cannot express: \
+             compile it with the grouping joined",
+            schedule.name, state.name
         )));
     }
     let (mut module, mut parts, mut used) = (MlirModule::default(), Vec::new(), UsedEntries::new());

@@ -42,7 +42,7 @@ pub(super) struct EmittedSequence {
 /// Returns the sequence of a launch.
 ///
 /// # Errors
-/// When the dialect has no word for a command.
+/// When the dialect cannot express a command.
 pub(super) fn sequence(
     launch: &Launch,
     arguments: &[Argument],

@@ -42,6 +42,11 @@ static PROGRAM_BYTES: LazyLock<BTreeMap<(&str, &str), f64>> = LazyLock::new(|| {
     sizes
 });
 
+/// The text of the file of kernel times of a kind of core; empty if there is none.
+pub(crate) fn kernel_time_file(core: &str) -> &'static str {
+    KERNEL_TIME_FILES.iter().find(|(known, _)| *known == core).map_or("", |(_, text)| text)
+}
+
 /// Returns the bytes of an entry in the program of a core of this kind; none if such cores
 /// do not have the entry.
 pub fn program_bytes(core: &str, entry: &str) -> Option<f64> {

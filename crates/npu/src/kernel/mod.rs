@@ -17,6 +17,7 @@ mod rows;
 
 pub(crate) use attend::WEIGHTS_HEAD;
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
+pub(crate) use cycles::kernel_time_file;
 pub use cycles::{KernelTimes, OperandExtent, program_bytes};
 pub use entries::{ENTRIES, entry};
 pub use entry::{Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, ParamKind};

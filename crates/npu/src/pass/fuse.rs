@@ -2,7 +2,9 @@
 //! keys and values: their cores go from one matrix to the next without waiting for the command processor.
 
 use crate::form::groups::{ArrayProgram, Kernel, KernelLaunch};
-use crate::form::schedule::{CoreInstruction, Descriptor, Launch, ProcessorCommand, Push, TileKind};
+use crate::form::schedule::{
+    Affine, CoreInstruction, Descriptor, Launch, ParameterValue, ProcessorCommand, Push, TileKind,
+};
 use crate::target::Target;
 
 /// The mark between the names of the launches that one launch was made of.
@@ -28,12 +30,14 @@ pub(super) fn fuse(program: &ArrayProgram, launches: Vec<Launch>, target: &Targe
 
 /// Whether a launch reads or overwrites what an earlier one writes, or overwrites what it reads. The last
 /// argument of a kernel is its result. Keys and values of a position are appended to one argument, but to
-/// different words.
+/// different words. Attention reads them through another argument, of the same memory.
 fn depends(later: &KernelLaunch, earlier: &KernelLaunch) -> bool {
-    if let (Kernel::Append { half, .. }, Kernel::Append { half: other, .. }) = (later.kernel, earlier.kernel)
-        && half != other
-    {
-        return false;
+    match (later.kernel, earlier.kernel) {
+        (Kernel::Append { half, .. }, Kernel::Append { half: other, .. }) if half != other => return false,
+        (Kernel::Attend(_), Kernel::Append { .. }) | (Kernel::Append { .. }, Kernel::Attend(_)) => {
+            return true;
+        }
+        _ => {}
     }
     let (Some(written), Some(other)) = (later.arguments.last(), earlier.arguments.last()) else {
         return true;
@@ -61,7 +65,7 @@ fn joined(first: &Launch, second: &Launch, target: &Target) -> Option<Launch> {
         let other = cores.next().filter(|other| other.tile == core.tile)?;
         let [CoreInstruction::Loop { count, body }] = &mut core.program[..] else { return None };
         let [CoreInstruction::Loop { count: more, body: same }] = &other.program[..] else { return None };
-        *count = Some(count.checked_add(*more)?).filter(|_| body == same)?;
+        *count = Some(count.checked_add(*more)?).filter(|_| body == same && is_uniform(body))?;
     }
     let (begun, ended) = without_last_waits(&first.commands);
     let (more, last) = without_last_waits(&second.commands);
@@ -69,6 +73,23 @@ fn joined(first: &Launch, second: &Launch, target: &Target) -> Option<Launch> {
     let pushed = more.iter().map(|command| renumbered(command, &ids)).collect::<Option<Vec<_>>>()?;
     launch.commands = [begun, &pushed, ended, last].concat();
     cores.next().is_none().then_some(launch)
+}
+
+/// Whether every iteration of the outermost loop calls the same with the same values, so that it may go on
+/// counting where another launch would begin at 0. Buffers take turns from launch to launch anyway.
+fn is_uniform(body: &[CoreInstruction]) -> bool {
+    let counts = |value: &Affine| value.terms.iter().any(|term| term.depth == 0);
+    body.iter().all(|instruction| match instruction {
+        CoreInstruction::Loop { body, .. } => is_uniform(body),
+        CoreInstruction::Acquire(_) | CoreInstruction::Release(_) => true,
+        CoreInstruction::Call(call) => {
+            let mut integers = call.parameters.iter().filter_map(|parameter| match &parameter.value {
+                ParameterValue::Int(value) => Some(value),
+                ParameterValue::Float(_) => None,
+            });
+            !integers.any(counts) && !call.operands.iter().any(|operand| counts(&operand.offset))
+        }
+    })
 }
 
 /// The descriptors of memory and compute tiles.
@@ -119,8 +140,8 @@ fn without_last_waits(commands: &[ProcessorCommand]) -> (&[ProcessorCommand], &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::form::groups::ChunkHalf;
-    use crate::form::schedule::{Argument, ArgumentRole};
+    use crate::form::groups::{AttendSizes, ChunkHalf};
+    use crate::form::schedule::{Argument, ArgumentRole, CoreCall, Term};
     use crate::form::weights::WeightLayout;
     use crate::pass::{NoDump, compile};
 
@@ -196,5 +217,56 @@ mod tests {
         };
         let [keys, values] = [append(ChunkHalf::Keys, 0), append(ChunkHalf::Values, 1)];
         assert!(!depends(&values, &keys) && depends(&keys, &keys));
+    }
+
+    #[test]
+    fn attention_depends_on_what_was_appended_through_another_argument() {
+        let launch = |kernel, arguments: [u32; 2]| KernelLaunch {
+            name: String::new(),
+            kernel,
+            arguments: arguments.to_vec(),
+            tiling: None,
+            resident: true,
+        };
+        let append = launch(Kernel::Append { heads: 2, size: 64, half: ChunkHalf::Keys }, [0, 9]);
+        let sizes = AttendSizes {
+            rows: 1,
+            heads: 2,
+            kv_heads: 2,
+            size: 64,
+            keys: 64,
+            latest: 63,
+            causal: true,
+            window: 0,
+            scale: 1.0,
+        };
+        let attend = launch(Kernel::Attend(sizes), [1, 2]);
+        assert!(depends(&attend, &append) && depends(&append, &attend));
+    }
+
+    /// A loop that goes on counting would compute other values.
+    #[test]
+    fn a_launch_that_uses_its_outermost_counter_is_not_joined() {
+        let mut launches = products(&[(512, [0, 1, 2]), (512, [0, 3, 4])], true);
+        let [launch] = &mut launches[..] else { panic!() };
+        let [CoreInstruction::Loop { body, .. }] = &mut launch.cores[0].program[..] else { panic!() };
+        assert!(is_uniform(body));
+        let set = |body: &mut [CoreInstruction], depth| {
+            fn call(body: &mut [CoreInstruction]) -> Option<&mut CoreCall> {
+                body.iter_mut().find_map(|instruction| match instruction {
+                    CoreInstruction::Call(call) => Some(call),
+                    CoreInstruction::Loop { body, .. } => call(body),
+                    CoreInstruction::Acquire(_) | CoreInstruction::Release(_) => None,
+                })
+            }
+            call(body).unwrap().operands[0].offset =
+                Affine { constant: 0, terms: vec![Term { depth, factor: 64 }] };
+        };
+        set(body, 1);
+        assert!(is_uniform(body));
+        set(body, 0);
+        assert!(!is_uniform(body));
+        let other = launch.clone();
+        assert_eq!(joined(launch, &other, &target()), None);
     }
 }

@@ -39,6 +39,10 @@ pub use unfit::Unfit;
 /// for any program, so that cached schedules of older versions are not used.
 pub const VERSION: u32 = 11;
 
+/// The version of simulated times. Increase it when a program takes another time, so
+/// that kept groupings are not used.
+pub const TIMES_VERSION: u32 = 1;
+
 /// Receives every form, for `--dump`.
 pub trait Dump {
     /// Receives a form of a program, or of the whole graph, as text.

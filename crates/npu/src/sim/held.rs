@@ -39,6 +39,8 @@ struct CircuitPath {
     /// that the source had before and the one that it has now, and the port of each destination.
     at_ends: u32,
     ports: Vec<SwitchPort>,
+    /// The registers of its ends, by name.
+    ends: Vec<u64>,
 }
 
 /// The cost of writing a register.
@@ -120,7 +122,15 @@ impl HeldConfiguration {
         }
         let ports = self.paths.values().flat_map(|path| path.ports.iter().copied());
         if words > 0 && !overloaded_ports(ports, target).is_empty() {
-            self.paths.retain(|value, _| launch.paths.iter().any(|(own, _)| own == value));
+            let own = |value: &u64| launch.paths.iter().any(|(own, _)| own == value);
+            // The next launch with a removed circuit writes all of it.
+            for (value, path) in self.paths.extract_if(|value, _| !own(value)) {
+                for end in path.ends {
+                    if self.registers.get(&end) == Some(&value) {
+                        self.registers.remove(&end);
+                    }
+                }
+            }
         }
         words
     }
@@ -223,9 +233,8 @@ pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Residen
         add(format!("start {}", start.channel), start.channel.tile, format!("{start:?}"), again);
     }
     for route in &launch.routes {
-        let ends = std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel));
-        for end in ends {
-            add(format!("route {end}"), end.tile, format!("{route:?}"), RegisterCost::OfCircuit);
+        for end in ends(route) {
+            add(end_name(end), end.tile, format!("{route:?}"), RegisterCost::OfCircuit);
         }
     }
     for cascade in &launch.cascades {
@@ -243,9 +252,23 @@ pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Residen
     let path = |route: &form::Route| {
         let at_ends = 2 + route.to.len() as u32;
         let ports = switches(route).into_iter().collect();
-        (hash(&format!("{route:?}")), CircuitPath { registers: circuit_registers(route), at_ends, ports })
+        let ends = ends(route).map(|end| hash(&end_name(end))).collect();
+        (
+            hash(&format!("{route:?}")),
+            CircuitPath { registers: circuit_registers(route), at_ends, ports, ends },
+        )
     };
     ResidentRegisters { registers, paths: launch.routes.iter().map(path).collect() }
+}
+
+/// The ends of a circuit: its source and its destinations.
+fn ends(route: &form::Route) -> impl Iterator<Item = form::Channel> {
+    std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel))
+}
+
+/// The name of the register of a circuit's end.
+fn end_name(end: form::Channel) -> String {
+    format!("route {end}")
 }
 
 /// Whether the chain of a channel comes back to its first descriptor: it continues from launch to
@@ -327,13 +350,14 @@ mod tests {
     /// Writes the registers of launches, one after another, and returns the microseconds of each.
     fn micros(launches: &[&[Register]]) -> Vec<f64> {
         let of = |registers: &&[Register]| {
-            let circuits = registers.iter().filter(|register| register.cost == RegisterCost::OfCircuit);
-            let values: BTreeSet<u64> = circuits.map(|register| register.value).collect();
+            let circuits = || registers.iter().filter(|register| register.cost == RegisterCost::OfCircuit);
+            let values: BTreeSet<u64> = circuits().map(|register| register.value).collect();
             // A circuit that leaves two switches, the first with as many streams as its value.
             let path = |value: u64| {
                 let ports =
                     [vec![(Tile::new(0, 0), "north"); value as usize], vec![(Tile::new(0, 1), "north")]];
-                (value, CircuitPath { registers: 6, at_ends: 3, ports: ports.concat() })
+                let ends = circuits().filter(|one| one.value == value).map(|one| one.name).collect();
+                (value, CircuitPath { registers: 6, at_ends: 3, ports: ports.concat(), ends })
             };
             let paths = values.into_iter().map(path).collect();
             ResidentRegisters { registers: registers.to_vec(), paths }
@@ -385,6 +409,9 @@ mod tests {
         assert_micros(&[&first, &joined, &first], &[configured + words(6.0), words(6.0), words(3.0)]);
         let wide = [end(0, left, 5), end(2, right, 5)];
         assert_micros(&[&first, &wide, &first], &[configured + words(6.0), words(6.0), words(6.0)]);
+        // Nobody wrote the ends of the first circuit since, but it made room for the other.
+        let apart = [end(1, left, 5), end(2, right, 5)];
+        assert_micros(&[&first, &apart, &first], &[configured + words(12.0), 0.0, words(6.0)]);
     }
 
     #[test]

@@ -248,10 +248,14 @@ fn the_chosen_grouping_is_kept_beside_the_blobs() {
     assert_eq!(cache.grouping(&place).unwrap(), Some(policy.grouping));
     let second =
         || Compiler::new(target.clone(), Policy::BY_COST, Some(cache.clone())).policy_for(&graph).grouping;
-    cache.keep_grouping(&place, Grouping::Stitched).unwrap();
-    assert_eq!(second(), Grouping::Stitched, "it is not chosen again");
+    let other = if policy.grouping == Grouping::Joined { Grouping::Resident } else { Grouping::Joined };
+    cache.keep_grouping(&place, other).unwrap();
     let file = folder.join(format!("{place}.grouping"));
-    for wrong in ["by-cost", "", "joined "] {
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+    assert_eq!(second(), other, "it is not chosen again");
+    assert!(std::fs::metadata(&file).unwrap().modified().unwrap() > old, "used files are evicted last");
+    for wrong in ["by-cost", "stitched", "", "joined "] {
         std::fs::write(&file, wrong).unwrap();
         let error = cache.grouping(&place).unwrap_err().to_string();
         assert!(error.contains("has no known grouping"), "{error}");

@@ -1,5 +1,5 @@
 //! Compiled programs are emitted as MLIR that mlir-opt accepts by the definitions of `tests/aie/aie.irdl.mlir`,
-//! and what the dialects have no word for is refused.
+//! and what the dialects cannot express is refused.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -187,8 +187,8 @@ fn what_the_dialects_cannot_express_is_refused() {
     let iterated = "  descriptor 0,2 0 b0+0 8x1 iteration 4x8\n  start 0,2:s2mm:0 0 1\n";
     assert_eq!(
         sentence(&copy(iterated), TARGET),
-        "program copy: launch copy: descriptor 0 of tile 0,2 advances from run to run; aie.dma_bd of the emitted \
-         version has no word for that"
+        "program copy: launch copy: descriptor 0 of tile 0,2 advances from run to run, which aie.dma_bd of the \
+         emitted version cannot express"
     );
     let twice = "  descriptor 0,2 0 b0+0 8x1\n  start 0,2:s2mm:0 0 1\n  start 0,2:s2mm:0 0 1\n";
     assert_eq!(

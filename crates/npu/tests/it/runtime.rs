@@ -177,6 +177,48 @@ fn appended_keys_are_those_that_the_host_writes() {
     }
 }
 
+/// The token whose row of the table of embeddings is NaN.
+const NAN_TOKEN: u32 = 500;
+
+/// [`Waves`] with that row.
+struct WavesWithNan;
+
+impl WeightSource for WavesWithNan {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        Waves.read(name, offset, into)?;
+        if name == "embed.table" {
+            let row = SMALL.width as u64 * 2;
+            let end = offset + into.len() as u64;
+            let begin = u64::from(NAN_TOKEN) * row;
+            for at in (begin.max(offset)..(begin + row).min(end)).step_by(2) {
+                DType::BF16.pack(&[f32::NAN], &mut into[(at - offset) as usize..][..2]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Attention multiplies the values behind the last position by 0, so a row that was appended there and taken
+/// back, such as a rejected draft, must not stay: 0 times NaN is NaN.
+#[test]
+fn a_row_that_was_taken_back_does_not_stay_among_the_appended() {
+    let say = |grouping| {
+        let policy = Policy { grouping, attention: AttentionPlacement::Array };
+        let npu = Npu::new("toy", NpuOptions { policy, ..plain() }).unwrap();
+        let largest = Key { context: 128, ..key(24) };
+        let mut runner = load(npu, &WavesWithNan, largest, &[32], |key| Ok(llama(&SMALL, key))).unwrap();
+        let mut say = |position, token| after(&mut *runner, 0..2, position, &[token]);
+        let before = [say(0, 3), say(1, 4)];
+        assert!(say(2, NAN_TOKEN).iter().any(|logit| logit.is_nan()));
+        let logits = [before, [say(1, 5), say(2, 6)]].concat();
+        for logits in &logits {
+            assert!(logits[..NAN_TOKEN as usize].iter().all(|logit| logit.is_finite()), "{grouping:?}");
+        }
+        logits.iter().flatten().map(|logit| logit.to_bits()).collect::<Vec<u32>>()
+    };
+    assert_eq!(say(Grouping::Resident), say(Grouping::Joined));
+}
+
 /// The cost of a step without the array's cycles.
 fn counts(ledger: Ledger) -> Ledger {
     Ledger {

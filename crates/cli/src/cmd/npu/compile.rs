@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use girih_npu::Target;
 use girih_npu::blob;
-use girih_npu::driver::CompiledGraph;
+use girih_npu::driver::{CompiledGraph, Compiler};
 use girih_npu::emit::{EmittedProgram, KERNELS, LOADER, emit};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{Dump, NoDump};
+use girih_npu::pass::{Dump, Grouping, NoDump};
 
 use super::args::CompileModelArgs;
 use crate::cmd::outcome::Outcome;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
 
 #[derive(Debug, clap::Args)]
@@ -118,12 +118,23 @@ struct EmitFolder {
 
 impl EmitFolder {
     /// Opens the folder, and writes the loader and the functions of cores unless they are there.
-    fn open(folder: &Path) -> io::Result<EmitFolder> {
-        let folder = NumberedFolder::open(folder)?;
+    ///
+    /// # Errors
+    /// When the folder cannot be written, or one of the two files has another text.
+    fn open(path: &Path) -> Result<EmitFolder> {
+        let folder = NumberedFolder::open(path)?;
         for (name, text) in [("run_xrt.py", LOADER), ("kernels.cc", KERNELS)] {
             match folder.write(name, &text) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let file = path.join(name);
+                    if std::fs::read(&file)? != text.as_bytes() {
+                        let file = file.display();
+                        return Err(Error::call(format!(
+                            "{file} has another text than this girih would write: move it, or choose another folder"
+                        )));
+                    }
+                }
+                written => written?,
             }
         }
         Ok(EmitFolder { folder, refused: 0 })
@@ -151,8 +162,16 @@ impl EmitFolder {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let compiler =
-        if args.dump.is_some() { args.source.fresh_compiler()? } else { args.source.compiler()? };
+    let mut mapping = args.source.mapping()?;
+    let grouping = mapping.policy.grouping;
+    if args.emit.is_some() && matches!(grouping, Grouping::ByCost | Grouping::Resident) {
+        // Each emitted launch has a configuration of its own.
+        mapping.policy.grouping = Grouping::Joined;
+    }
+    let compiler = match &args.dump {
+        Some(_) => Compiler::new(args.source.array()?, mapping, None),
+        None => args.source.compiler_for(mapping)?,
+    };
     let mut files = args.dump.as_deref().map(DumpFolder::open).transpose()?;
     let output = args.emit.map(|format| args.output.as_deref().unwrap_or(format.folder()));
     let mut emitted = output.map(EmitFolder::open).transpose()?;

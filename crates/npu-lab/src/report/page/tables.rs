@@ -284,12 +284,13 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
     for step in &report.steps {
         let energy = &step.energy;
         let joules = energy.joules();
+        let seconds = step.array_seconds;
         row(
             html,
             "",
             &[
                 step.title(),
-                format!("{:.2} W", joules / step.array_seconds),
+                if seconds > 0.0 { format!("{:.2} W", joules / seconds) } else { "–".to_owned() },
                 joules_text(energy.static_joules),
                 joules_text(energy.layer_joules),
                 joules_text(joules),
