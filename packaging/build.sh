@@ -23,8 +23,6 @@ commit="$(git rev-parse HEAD)"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0 LC_ALL=C TZ=UTC
-# Makes the program and the library of the wheel a sixth smaller, so that a wheel has less than 25 MB.
-export CARGO_PROFILE_RELEASE_LTO=fat
 umask 022
 cargo_home="${CARGO_HOME:-$HOME/.cargo}"
 rust_source="$(rustc --print sysroot)"
@@ -75,7 +73,7 @@ wheel() {
     local triple
     triple="$(triple "$1")"
     WORKSPACE_BUILD="$(build "$1")" CARGO="$root/scripts/workspace_cargo.sh" scripts/python_wheel.sh "$2" "$out" --quiet \
-        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014
+        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014 --compression-level 9
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
