@@ -29,11 +29,11 @@ pub(super) struct ResidentKeys {
 }
 
 /// The contents of a block; none if it is all zeros, which no row attends to.
-pub(super) type BlockContent = Option<BlockRows>;
+pub(super) type BlockContent = Option<KeyBlockRows>;
 
 /// The rows of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BlockRows {
+pub(super) struct KeyBlockRows {
     /// The stamps of the state blocks that the keys and the values were copied from.
     pub stamps: [u64; 2],
     /// The positions from the block's first that have rows. The others are zeros: attention multiplies
@@ -41,11 +41,11 @@ pub(super) struct BlockRows {
     pub rows: usize,
 }
 
-impl BlockRows {
+impl KeyBlockRows {
     /// The rows of a block up to the position `end`.
-    pub fn until(end: u32, block: usize, stamps: [u64; 2]) -> BlockRows {
+    pub fn until(end: u32, block: usize, stamps: [u64; 2]) -> KeyBlockRows {
         let rows = (end as usize).saturating_sub(block * BLOCK_POSITIONS).min(BLOCK_POSITIONS);
-        BlockRows { stamps, rows }
+        KeyBlockRows { stamps, rows }
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) fn changed_after_equal_step(
     blocks: usize,
 ) -> Vec<Range<usize>> {
     let contents = |seen: AttendedRange| -> Vec<BlockContent> {
-        let filled = |block: usize| BlockRows::until(seen.end, block, [block as u64; 2]);
+        let filled = |block: usize| KeyBlockRows::until(seen.end, block, [block as u64; 2]);
         let mut contents: Vec<BlockContent> = seen.blocks().map(|block| Some(filled(block))).collect();
         contents.resize(blocks, None);
         contents
@@ -145,11 +145,11 @@ mod tests {
 
     #[test]
     fn a_shorter_sequence_clears_the_blocks_of_a_longer_one() {
-        let stamps = |stamp| Some(BlockRows { stamps: [stamp; 2], rows: 64 });
+        let stamps = |stamp| Some(KeyBlockRows { stamps: [stamp; 2], rows: 64 });
         let held = [stamps(1), stamps(2), stamps(3)];
         let required = [stamps(1), stamps(4), None];
         assert_eq!(ends(&changed(&held, &required)), [(1, 3)], "the first is unchanged");
-        let rewound = Some(BlockRows { stamps: [1; 2], rows: 63 });
+        let rewound = Some(KeyBlockRows { stamps: [1; 2], rows: 63 });
         assert_eq!(ends(&changed(&held[..1], &[rewound])), [(0, 1)], "a row is no longer of the sequence");
     }
 }

@@ -9,7 +9,7 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, S
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
-use super::keys::{AttendedRange, BlockContent, BlockRows, changed};
+use super::keys::{AttendedRange, BlockContent, KeyBlockRows, changed};
 use super::program::NpuProgram;
 use super::traffic::{
     Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
@@ -456,7 +456,7 @@ impl StepRun<'_> {
 
     /// The block of chunks to which a program appends, and its rows with those of the step; none if no
     /// program does.
-    fn appended_block(&self, number: u32) -> Result<Option<(usize, BlockRows)>> {
+    fn appended_block(&self, number: u32) -> Result<Option<(usize, KeyBlockRows)>> {
         if appended_to(&self.program.groups, number).is_none() {
             return Ok(None);
         }
@@ -468,10 +468,10 @@ impl StepRun<'_> {
     }
 
     /// The content of a block of the keys and the values of a tensor of this name, up to the position `end`.
-    fn content(&self, name: &str, block: usize, end: u32) -> Result<BlockRows> {
+    fn content(&self, name: &str, block: usize, end: u32) -> Result<KeyBlockRows> {
         let (sequence, (keys, values)) = (self.attended()?, name.split_once('|').unwrap_or((name, name)));
         let stamps = [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
-        Ok(BlockRows::until(end, block, stamps))
+        Ok(KeyBlockRows::until(end, block, stamps))
     }
 
     /// Lays out one block of keys and values up to the position `end`, all heads, into zeroed memory.
