@@ -424,13 +424,19 @@ fn count_runs(
     runtime: Runtime,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<ListAddresses<TensorLocation>> =
+    let mut lists: Vec<ListAddresses<(TensorLocation, u32)>> =
         compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
-            let StepAction::Array { program, .. } = step else { continue };
-            let words = lists[*program as usize].bind(&transfers.locations, runtime.lists);
+            let StepAction::Array { program, tensors, .. } = step else { continue };
+            // The place where rows are appended moves with each step.
+            let address = |(location, tensor): (&TensorLocation, &u32)| {
+                let moves = compiled.groups.tensors[*tensor as usize].kind == TensorKind::Appended;
+                (*location, if moves { pass } else { 0 })
+            };
+            let addresses: Vec<_> = transfers.locations.iter().zip(tensors).map(address).collect();
+            let words = lists[*program as usize].bind(&addresses, runtime.lists);
             if pass == 1 {
                 ledger.list_words += words;
                 ledger.submit(&programs[*program as usize].report, target, runtime, transfers.follows);
