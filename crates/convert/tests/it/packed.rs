@@ -121,7 +121,10 @@ fn only_floats_are_packed_and_only_as_q8_0() {
     let out = empty_folder("convert-packed-twice").join("out.gguf");
     write(&model, &out, &options("q8_0")).unwrap();
     let error = open(&out).quantize(DType::Q8_0).unwrap_err();
-    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("so none is quantized"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.to_string().contains("so none is quantized"),
+        "{error}"
+    );
 }
 
 #[test]
