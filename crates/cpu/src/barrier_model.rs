@@ -127,7 +127,7 @@ enum BarrierFault {
 
 struct BarrierModel {
     workers: usize,
-    /// The number of workers in a group, of which the caller wakes one.
+    /// The number of workers in a group. The caller wakes one of them.
     group: usize,
     tasks: u8,
     omitted: OmittedCheck,

@@ -70,7 +70,7 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: PACKED_CACHE,
         placeholder: "MODE",
-        help: "Keep packed weights for the next start: on waits at the end for their file, auto if packing took a second \
+        help: "Cache packed weights for the next start: on waits until their file is written, auto only if packing took a second \
             [default: auto; on with --weights mmap]",
         values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,

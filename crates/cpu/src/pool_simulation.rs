@@ -19,7 +19,7 @@ use crate::piece_queue::PieceQueue;
 /// socket, in nanoseconds.
 const TRANSFER: [u64; 3] = [25, 100, 200];
 
-/// How long the one who hands out a line is busy with each of these.
+/// How long a cache that hands out a line is busy with that, in nanoseconds, at each of these distances.
 const SERVICE: [u64; 3] = [5, 10, 20];
 
 /// An access to a line that the core has, and an atomic change of it.
@@ -85,7 +85,7 @@ struct SharedLine {
     owner: usize,
     /// The cores that have a copy.
     has: Vec<bool>,
-    /// For each complex, until when its copy is being fetched or handed out.
+    /// For each complex, the time until which its copy is fetched or handed out.
     busy: Vec<u64>,
     /// The threads that wait until it changes.
     waiters: Vec<usize>,

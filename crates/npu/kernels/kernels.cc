@@ -84,6 +84,25 @@ void rotate_pair(bfloat16 first, bfloat16 second, bfloat16 cosine, bfloat16 sine
   *out_second = static_cast<bfloat16>(y * c + x * s);
 }
 
+// The operands of a rotation: heads, the table, and the rotated heads.
+struct RopeOperands {
+  int32_t *x, x_at, *table, table_at, *y, y_at;
+};
+
+// Calls `turn` with each head, the cosines and the sines of its row, and the place of the result.
+template <typename Turn>
+inline void each_head(const RopeOperands &of, int32_t rows, int32_t heads, int32_t size, Turn turn) {
+  round_to_even();
+  for (int32_t row = 0; row < rows; ++row) {
+    const bfloat16 *cosines = operand<bfloat16>(of.table, of.table_at) + row * size;
+    for (int32_t head = 0; head < heads; ++head) {
+      const int32_t first = (row * heads + head) * size;
+      turn(operand<bfloat16>(of.x, of.x_at) + first, cosines, cosines + size / 2,
+           operand<bfloat16>(of.y, of.y_at) + first);
+    }
+  }
+}
+
 } // namespace
 
 extern "C" {
@@ -157,36 +176,28 @@ void copy(int32_t *x, int32_t x_at, int32_t *y, int32_t y_at, int32_t n) {
 // Rotates component i of each head with i + size/2. A row of the table has the cosines of the pairs, then their sines.
 void rope_halves(int32_t *x, int32_t x_at, int32_t *table, int32_t table_at, int32_t *y, int32_t y_at, int32_t rows,
                  int32_t heads, int32_t size) {
-  round_to_even();
   const int32_t half = size / 2;
-  for (int32_t row = 0; row < rows; ++row) {
-    const bfloat16 *cosines = operand<bfloat16>(table, table_at) + row * size, *sines = cosines + half;
-    for (int32_t head = 0; head < heads; ++head) {
-      const bfloat16 *in = operand<bfloat16>(x, x_at) + (row * heads + head) * size;
-      bfloat16 *out = operand<bfloat16>(y, y_at) + (row * heads + head) * size;
-      int32_t at = 0;
-      for (; at + kWidth <= half; at += kWidth)
-        rotate(in + at, in + half + at, cosines + at, sines + at, out + at, out + half + at);
-      for (; at < half; ++at)
-        rotate_pair(in[at], in[half + at], cosines[at], sines[at], out + at, out + half + at);
-    }
-  }
+  const RopeOperands operands = {x, x_at, table, table_at, y, y_at};
+  each_head(operands, rows, heads, size,
+            [half](const bfloat16 *in, const bfloat16 *cosines, const bfloat16 *sines, bfloat16 *out) {
+              int32_t at = 0;
+              for (; at + kWidth <= half; at += kWidth)
+                rotate(in + at, in + half + at, cosines + at, sines + at, out + at, out + half + at);
+              for (; at < half; ++at)
+                rotate_pair(in[at], in[half + at], cosines[at], sines[at], out + at, out + half + at);
+            });
 }
 
 // Rotates component 2i of each head with 2i + 1, with the same table.
 void rope_neighbours(int32_t *x, int32_t x_at, int32_t *table, int32_t table_at, int32_t *y, int32_t y_at,
                      int32_t rows, int32_t heads, int32_t size) {
-  round_to_even();
   const int32_t half = size / 2;
-  for (int32_t row = 0; row < rows; ++row) {
-    const bfloat16 *cosines = operand<bfloat16>(table, table_at) + row * size, *sines = cosines + half;
-    for (int32_t head = 0; head < heads; ++head) {
-      const bfloat16 *in = operand<bfloat16>(x, x_at) + (row * heads + head) * size;
-      bfloat16 *out = operand<bfloat16>(y, y_at) + (row * heads + head) * size;
-      for (int32_t at = 0; at < half; ++at)
-        rotate_pair(in[2 * at], in[2 * at + 1], cosines[at], sines[at], out + 2 * at, out + 2 * at + 1);
-    }
-  }
+  const RopeOperands operands = {x, x_at, table, table_at, y, y_at};
+  each_head(operands, rows, heads, size,
+            [half](const bfloat16 *in, const bfloat16 *cosines, const bfloat16 *sines, bfloat16 *out) {
+              for (int32_t at = 0; at < half; ++at)
+                rotate_pair(in[2 * at], in[2 * at + 1], cosines[at], sines[at], out + 2 * at, out + 2 * at + 1);
+            });
 }
 
 // Rounds f32 to bf16.

@@ -8,8 +8,7 @@ use crate::target::Target;
 /// The counts of some steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Runs of programs, of which those that stay configured and follow each other count once: their commands
-    /// are one list.
+    /// Submitted lists of commands. Programs that stay configured and follow each other directly are one list.
     pub submissions: u64,
     /// Driver calls that started them; one call may start several.
     pub calls: u64,

@@ -496,7 +496,8 @@ impl StepRun<'_> {
     fn write_changed_keys(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
         let id = self.program.resident_keys(number)?;
-        let (seen, end) = (self.seen(number)?.blocks(), self.seen(number)?.end);
+        let range = self.seen(number)?;
+        let (seen, end) = (range.blocks(), range.end);
         // The program reads no others, although the object may have room for more.
         let count = (tensor.padded[0] / tensor.extent[0]) as usize;
         let mut required: Vec<BlockContent> = vec![None; count];

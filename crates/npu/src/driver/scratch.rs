@@ -59,20 +59,17 @@ impl ScratchLayout {
         let mut last_bound: BTreeMap<(u32, usize), usize> = BTreeMap::new();
         let mut scratch = ScratchLayout::none(groups);
         let mut busy: Vec<usize> = Vec::new(); // the last step that uses each object
-        for row in appended_rows(groups) {
-            let object = scratch.sizes.first_mut();
-            let next = object.map_or(0, |size| {
-                let next = *size;
-                *size += groups.tensors[row].bytes();
-                next
-            });
-            if next == 0 {
-                scratch.sizes.push(groups.tensors[row].bytes());
-                busy.push(end);
-            }
-            (scratch.object_of[row], scratch.offset_of[row]) = (Some(0), Some(next));
-            order.retain(|&number| number != row);
+        let rows = appended_rows(groups);
+        let mut bytes = 0;
+        for &row in &rows {
+            (scratch.object_of[row], scratch.offset_of[row]) = (Some(0), Some(bytes));
+            bytes += groups.tensors[row].bytes();
         }
+        if !rows.is_empty() {
+            scratch.sizes.push(bytes);
+            busy.push(end);
+        }
+        order.retain(|number| !rows.contains(number));
         for number in order {
             let Some((from, to)) = lives[number] else { continue };
             let need = groups.tensors[number].bytes();

@@ -88,7 +88,7 @@ pub enum Kernel {
         n: u32,
     },
     /// `(x [heads, size], row)`: copies the keys or the values of a position to their place among
-    /// the chunks, of which `row` is a tensor of `TensorKind::Appended`.
+    /// the chunks. The tensor of `row` has the kind `TensorKind::Appended`.
     Append {
         /// KV heads.
         heads: u32,
