@@ -27,6 +27,9 @@ pub struct LaunchBound {
 }
 
 impl LaunchBound {
+    /// What can limit a launch.
+    pub const LIMITS: [&str; 4] = ["core", "DRAM", "stream", "latency"];
+
     /// Counts the bounds of a launch.
     ///
     /// # Errors
@@ -63,8 +66,8 @@ impl LaunchBound {
         self.core.max(self.stream).max(self.dram)
     }
 
-    /// The part that limits a launch of `cycles`, or `latency` if no part is busy
-    /// for half of the cycles.
+    /// The part that limits a launch of `cycles`, one of [`LIMITS`](Self::LIMITS), or `latency` if no part is
+    /// busy for half of the cycles.
     pub fn binds(&self, cycles: Cycle) -> &'static str {
         let max = self.cycles();
         if max * 2 < cycles {

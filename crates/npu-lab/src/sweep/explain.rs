@@ -245,14 +245,28 @@ impl fmt::Display for MappingComparison {
 }
 
 impl StepComparison {
+    /// What limits launches, and the milliseconds of those that it limits with each mapping. A launch that both
+    /// mappings make may be limited by another part in each.
+    pub fn limits(&self) -> Vec<(&'static str, [f64; 2])> {
+        let limited_by = |limit: &str, at: usize| -> f64 {
+            let parts = self.launches.iter().filter_map(|row| row.parts[at].as_ref());
+            parts.filter(|part| part.binds == limit).map(|part| part.millis).sum()
+        };
+        let all = LaunchBound::LIMITS.map(|limit| (limit, [0, 1].map(|at| limited_by(limit, at))));
+        all.into_iter().filter(|(_, millis)| *millis != [0.0, 0.0]).collect()
+    }
+
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, [from, to]: [f64; 2]| {
-            let ratio = if to > 0.0 { from / to } else { 1.0 };
-            writeln!(f, "  {name:<28} {from:>9.2} ms {to:>9.2} ms {ratio:>6.2}x")
+            write!(f, "  {name:<28} {from:>9.2} ms {to:>9.2} ms")?;
+            if from > 0.0 && to > 0.0 { writeln!(f, " {:>6.2}x", from / to) } else { writeln!(f) }
         };
         line("array", [0, 1].map(|at| self.millis[at][0]))?;
         for (part, name) in ["  dispatches", "  configurations", "  launches"].into_iter().enumerate() {
             line(name, [0, 1].map(|at| self.array[at][part]))?;
+        }
+        for (limit, millis) in self.limits() {
+            line(&format!("    limited by {limit}"), millis)?;
         }
         line("host, counted", [0, 1].map(|at| self.millis[at][1]))?;
         line("sync and copies", [0, 1].map(|at| self.millis[at][2]))?;

@@ -56,6 +56,16 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
     for step in &why.steps {
         let [from, to] = step.millis.map(|parts| parts.iter().sum::<f64>());
         assert!(to <= from, "{}: {to} ms after {from} ms", step.key);
+        // Each launch is limited by one part.
+        for at in [0, 1] {
+            let limited: f64 = step.limits().iter().map(|(_, millis)| millis[at]).sum();
+            assert!(
+                (limited - step.array[at][2]).abs() < 1e-6,
+                "{}: {limited} of {} ms",
+                step.key,
+                step.array[at][2]
+            );
+        }
     }
     // The search without unpublished mechanisms uses none, and gains less.
     let published = &one.published;
