@@ -2,6 +2,7 @@
 //! it has no interpreter, which the workers of chat templates may not have either.
 #![deny(unsafe_code)]
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,15 +22,13 @@ fn main() -> ExitCode {
 /// # Errors
 /// When the kernel does not tell where this file is, or it was replaced: the library beside it is another version then.
 fn library() -> Result<PathBuf, String> {
-    let program =
-        std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
-    match program.exists() {
-        true => Ok(program.with_file_name(LIBRARY)),
-        false => {
-            Err("the package was replaced or removed while its program ran: start the program again"
-                .to_owned())
-        }
+    let unknown = |error| format!("the path of this program is unknown: {error}");
+    let program = std::env::current_exe().map_err(unknown)?;
+    if !program.exists() {
+        let replaced = "the package was replaced or removed while its program ran: start the program again";
+        return Err(replaced.to_owned());
     }
+    Ok(program.with_file_name(LIBRARY))
 }
 
 /// Runs the program that the library has.
@@ -37,7 +36,7 @@ fn library() -> Result<PathBuf, String> {
 /// # Errors
 /// When the library cannot be loaded, or has no program.
 #[allow(unsafe_code)]
-fn run(path: PathBuf) -> Result<std::convert::Infallible, String> {
+fn run(path: PathBuf) -> Result<Infallible, String> {
     let fault = |error| format!("the library of this program cannot be loaded: {error}");
     // SAFETY: initializers of the library are those of Rust's standard library and of C, which need nothing from Python.
     let library = unsafe { Library::new(path) }.map_err(fault)?;
