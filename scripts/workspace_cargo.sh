@@ -4,8 +4,8 @@
 # are there. Before maturin packs, `stage_wheel.py` prepares the library and the program.
 set -euo pipefail
 if [ "${1:-}" = rustc ]; then
-    # With them, pyo3 would be built once more; a library for the stable interface follows from neither.
-    unset PYO3_PYTHON PYO3_ENVIRONMENT_SIGNATURE
+    # With these, pyo3 would be built once more; a library for the stable interface does not depend on them.
+    unset PYO3_CONFIG_FILE PYO3_ENVIRONMENT_SIGNATURE PYO3_PYTHON
     read -ra command <<<"${WORKSPACE_BUILD:-build --release --locked --lib --bin girih-launcher}"
     cargo "${command[@]}" --message-format json-render-diagnostics | python3 "$(dirname "$0")/stage_wheel.py"
     exit
