@@ -67,13 +67,13 @@ program() {
     echo "$target/${triple%.2.17}/release/girih"
 }
 
-# wheel NAME PROGRAM
+# wheel NAME
 wheel() {
     command -v maturin >/dev/null || { echo "no wheel: maturin is not installed" >&2; return; }
     local triple
     triple="$(triple "$1")"
-    WORKSPACE_BUILD="$(build "$1")" CARGO="$root/scripts/workspace_cargo.sh" scripts/python_wheel.sh "$2" "$out" --quiet \
-        --features gpu --target "${triple%.2.17}" --compatibility manylinux2014 --compression-level 9
+    WORKSPACE_BUILD="$(build "$1")" scripts/python_wheel.sh "$out" --quiet --features gpu --target "${triple%.2.17}" \
+        --compatibility manylinux2014 --compression-level 9
 }
 
 # pages PROGRAM: the manual pages, completions and documents, which are the same for every target.
@@ -155,8 +155,8 @@ for name in "$@"; do
     stage "$work/$folder" "$program"
     archive -C "$work" -c "$folder" | gzip -n9 >"$out/$folder.tar.gz"
     case "$name" in
-        x86_64-gnu) deb amd64 "$program"; rpm x86_64 "$program"; wheel "$name" "$program" ;;
-        aarch64-gnu) deb arm64 "$program"; rpm aarch64 "$program"; wheel "$name" "$program" ;;
+        x86_64-gnu) deb amd64 "$program"; rpm x86_64 "$program"; wheel "$name" ;;
+        aarch64-gnu) deb arm64 "$program"; rpm aarch64 "$program"; wheel "$name" ;;
         *-musl) python3 packaging/image.py "$program" "$out/girih-$version-$architecture.oci.tar" --architecture "$architecture" \
             --version "$version" --revision "$commit" ;;
     esac

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Builds the wheel with a release build of the program, installs it into an environment of its own, and tests it: pytest, the
-# examples of the documentation, types, the program. python_check.sh [GIRIH]. Needs Python 3.11 or later, and PyPI on the first
-# run.
+# Builds the wheel, installs it into an environment of its own, and tests it: pytest, the examples of the documentation, types, the
+# program. Needs Python 3.11 or later, and PyPI on the first run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-program="$(realpath "${1:-target/release/girih}")"
 export PYTHONDONTWRITEBYTECODE=1
 
 tests=crates/python/tests folder="$PWD/target/python"
@@ -18,7 +16,7 @@ if ! cmp -s $tests/requirements.txt "$folder/installed.txt"; then
 fi
 
 rm -rf "$folder/wheel"
-CARGO="$PWD/scripts/workspace_cargo.sh" PATH="$bin:$PATH" scripts/python_wheel.sh "$program" "$folder/wheel" --quiet --compatibility linux
+PATH="$bin:$PATH" scripts/python_wheel.sh "$folder/wheel" --quiet --compatibility linux
 "$bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$folder"/wheel/girih-*.whl
 
 # From another folder, so that the installed package is tested.

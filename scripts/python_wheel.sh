@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the wheel of girih: python_wheel.sh PROGRAM OUT [MATURIN_OPTION…]. PROGRAM is the built program `girih`, which the wheel
-# brings as a script; OUT is the folder for the wheel. `maturin` is looked up in PATH.
+# Builds the wheel of girih into the folder OUT: python_wheel.sh OUT [MATURIN_OPTION…]. `maturin` is looked up in PATH.
+# WORKSPACE_BUILD names another command of cargo than that of workspace_cargo.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-program="$(realpath "$1")" out="$(realpath -m "$2")"
-shift 2
+out="$(realpath -m "$1")"
+shift
 
-scripts=crates/python/wheel_data/scripts
-mkdir -p "$scripts"
-install -m 755 "$program" "$scripts/girih"
-maturin build --release --locked --manifest-path crates/python/Cargo.toml --out "$out" "$@"
+# maturin asks for the folder before cargo fills it.
+mkdir -p crates/python/wheel_data
+CARGO="$PWD/scripts/workspace_cargo.sh" \
+    maturin build --release --locked --manifest-path crates/python/Cargo.toml --out "$out" "$@"

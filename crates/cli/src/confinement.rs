@@ -8,7 +8,7 @@ use girih::tools::{Confinement, SandboxStates};
 use girih::{OpenOptions, RunOptions};
 use girih_serve::ServedModel;
 
-use crate::loading;
+use crate::{loading, machine};
 
 /// What a server reads beside its models.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,8 @@ pub struct UsualOptions {
 
 /// What a server of these models may do with files, and of further ones with the `usual` options.
 pub fn of_server(models: &[ServedModel], usual: Option<&UsualOptions>, reads: &ServerReads) -> Confinement {
-    let mut allowed =
-        Confinement { run: loading::own_program().into_iter().collect(), ..Confinement::default() };
+    let run = loading::own_program().into_iter().collect();
+    let mut allowed = Confinement { run, read: machine::own_code(), ..Confinement::default() };
     let sources = models.iter().map(|model| Path::new(&model.source));
     let sources = sources.chain(reads.models.iter().map(PathBuf::as_path));
     sources.for_each(|source| allowed.read.extend(folders(source)));

@@ -2,6 +2,7 @@
 //! they do not contain is `None`.
 
 use std::fs;
+use std::path::PathBuf;
 
 use girih::tools::process_room;
 
@@ -127,6 +128,18 @@ pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The files whose code this process runs, which a worker of the same program loads again: the program and its libraries.
+pub fn own_code() -> Vec<PathBuf> {
+    code_files(&fs::read_to_string("/proc/self/maps").unwrap_or_default())
+}
+
+/// The files that `maps` of `proc(5)` calls executable: addresses, rights, an offset, a device, an inode and a path.
+fn code_files(maps: &str) -> Vec<PathBuf> {
+    let executable = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'));
+    let paths = maps.lines().filter(executable).filter_map(|line| Some(line[line.find('/')?..].into()));
+    paths.collect()
+}
+
 /// The chosen word of a file such as `always [madvise] never`.
 pub fn huge_pages() -> Option<String> {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
@@ -147,6 +160,15 @@ mod tests {
         let before = CpuTime { all: 10.0, own: 4.0 };
         let foreign = CpuTime { all: 16.0, own: 8.0 }.foreign_since(&before, 4.0);
         assert!((foreign - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn code_is_in_the_files_that_are_mapped_as_executable() {
+        let maps = "7f00-7f10 r--p 0000 fe:00 12 /usr/lib/a.so\n7f10-7f20 r-xp 0100 fe:00 12    /usr/lib/a b.so\n\
+                    7ffc-7ffe r-xp 0000 00:00 0    [vdso]\nff00-ff10 --xp 0000 00:00 0\nnothing\n";
+        assert_eq!(code_files(maps), [PathBuf::from("/usr/lib/a b.so")]);
+        let own = std::env::current_exe().expect("the test's own program");
+        assert!(own_code().contains(&own), "{:?} lacks {own:?}", own_code());
     }
 
     #[test]

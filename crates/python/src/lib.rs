@@ -5,6 +5,7 @@
 mod buffer;
 mod errors;
 mod model;
+mod program;
 mod reply;
 mod text;
 mod waiting;

@@ -38,8 +38,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "measure", "girih", "serve",
         ],
     ),
-    // Measuring has the collector of hidden states.
-    ("python", &["girih", "measure"]),
+    // Measuring has the collector of hidden states, and the wheel brings the program.
+    ("python", &["girih", "measure", "cli"]),
     ("xtask", &[]),
 ];
 

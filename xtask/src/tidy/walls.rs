@@ -30,6 +30,9 @@ const UNSAFE: &[&str] = &[
     "crates/openvino/src/ffi.rs",
     // The buffer protocol of Python, by which numpy reads numbers without a copy.
     "crates/python/src/buffer.rs",
+    // The program of the wheel: an exported function, and the launcher that looks it up.
+    "crates/python/src/launcher.rs",
+    "crates/python/src/program.rs",
 ];
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every
@@ -51,6 +54,7 @@ const ENVIRONMENT: &[&str] = &[
     "crates/capi/src/environment.rs",
     "crates/cli/",
     "crates/girih/examples/",
+    "crates/python/src/launcher.rs",
     "crates/serve/examples/",
     "xtask/",
 ];

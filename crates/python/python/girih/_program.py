@@ -1,8 +1,7 @@
-"""The program `girih` that the wheel brings."""
+"""The program `girih` that the wheel brings, a file beside the modules of this package."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
@@ -11,22 +10,10 @@ from typing import Any
 from girih.errors import GirihError, NotFound
 
 
-@functools.cache
 def find_program() -> str | None:
     """The path of the program that was installed with this package; ``None`` if it was installed without."""
-    # It takes time to import, and only a model that is opened needs it.
-    from importlib import metadata
-
-    try:
-        files = metadata.files("girih") or []
-    except metadata.PackageNotFoundError:
-        return None
-    for file in files:
-        if file.name == "girih" and file.parent.name in ("bin", "scripts"):
-            path = os.path.abspath(str(file.locate()))
-            if os.access(path, os.X_OK):
-                return path
-    return None
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "girih")
+    return path if os.access(path, os.X_OK) else None
 
 
 def program() -> str:
