@@ -52,6 +52,7 @@ const ENVIRONMENT: &[&str] = &[
     "crates/cli/",
     "crates/girih/examples/",
     "crates/serve/examples/",
+    "deploy/dynamo/src/main.rs",
     "xtask/",
 ];
 
