@@ -33,8 +33,6 @@ pub(crate) fn dynamo_error(error: Error) -> DynamoError {
         }
         ErrorKind::Cancelled => engine_error(BackendError::Cancelled, sentence),
         ErrorKind::DeviceFailed => engine_error(BackendError::EngineShutdown, sentence),
-        ErrorKind::OutOfMemory | ErrorKind::NotANumber | ErrorKind::OutOfRange | ErrorKind::Other => {
-            engine_error(BackendError::Unknown, sentence)
-        }
+        _ => engine_error(BackendError::Unknown, sentence),
     }
 }

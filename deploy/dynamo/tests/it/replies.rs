@@ -1,7 +1,7 @@
 //! Replies through Dynamo's types are girih's own.
 
 use dynamo_backend_common::engine::RoutingHints;
-use dynamo_backend_common::{FinishReason, GuidedDecodingOptions, PreprocessedRequest};
+use dynamo_backend_common::{FinishReason, GuidedDecodingOptions, LLMEngine as _, PreprocessedRequest};
 use girih::{AdapterSource, Model, OpenOptions, Request, Sampling};
 
 use crate::{PROMPT, engine, reply, request, started};
