@@ -42,7 +42,7 @@ const REFUSED: [Refused; 28] = [
     ("length_penalty", |asked| asked.sampling_options.length_penalty = Some(0.5)),
     ("top_k is -2", |asked| asked.sampling_options.top_k = Some(-2)),
     ("temperature", |asked| asked.sampling_options.temperature = Some(f32::NAN)),
-    ("top-p", |asked| asked.sampling_options.top_p = Some(1.5)),
+    ("top_p is 1.5", |asked| asked.sampling_options.top_p = Some(1.5)),
     ("backend of guided decoding", |asked| guided(asked).backend = Some("xgrammar".into())),
     ("whitespace_pattern of guided decoding", |asked| guided(asked).whitespace_pattern = Some(" ".into())),
     ("structural_tag of guided decoding", |asked| guided(asked).structural_tag = Some(json!({}))),
@@ -55,7 +55,7 @@ const REFUSED: [Refused; 28] = [
         asked.routing = Some(RoutingHints { lora_name: Some("poet".into()), ..RoutingHints::default() });
     }),
     ("log-probabilities", |asked| asked.output_options.logprobs = Some(21)),
-    ("0 tokens", |asked| asked.stop_conditions.max_tokens = Some(0)),
+    ("0 new tokens", |asked| asked.stop_conditions.max_tokens = Some(0)),
     ("vocabulary", |asked| asked.token_ids = vec![1, 100_000].into()),
     ("context", |asked| asked.token_ids = vec![403; 600].into()),
 ];
