@@ -65,6 +65,17 @@ def check(model: girih.Model) -> None:
     print(f"{len(asked)} replies through Dynamo are girih's own; stop texts, chats, a choice and a refusal are right")
 
 
+def applied_events() -> dict[str, float]:
+    """How many events of which outcome the router has applied."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as reply:
+        lines = [line for line in reply.read().decode().splitlines() if line.startswith("dynamo_component_kv_cache_events_applied{")]
+    found: dict[str, float] = {}
+    for line in lines:
+        outcome = line.split('status="')[1].split('"')[0]
+        found[outcome] = found.get(outcome, 0) + float(line.split()[-1])
+    return {outcome: count for outcome, count in found.items() if count}
+
+
 def check_events() -> None:
     """Prompts go where they are cached: with two workers in turns, every second one would not be."""
     for first in range(300, 306):
@@ -75,7 +86,9 @@ def check_events() -> None:
             found.append(usage["prompt_tokens_details"]["cached_tokens"])
             time.sleep(0.3)
         assert found[0] < 64 and min(found[1:]) >= 192, found
-    print("prompts go to the worker that has them cached")
+    events = applied_events()
+    assert events.keys() == {"ok"} and events["ok"] >= 6, events
+    print(f"prompts go to the worker that has them cached, by {events['ok']:.0f} events")
 
 
 def check_settings() -> None:
