@@ -1,7 +1,8 @@
-"""Runs `worker.py` behind Dynamo's frontend, with file discovery, TCP and ZMQ: `python check.py MODEL`.
+"""Runs workers behind Dynamo's frontend, with file discovery, TCP and ZMQ: `python check.py MODEL [PROGRAM]`.
 
 MODEL is a folder with weights, config.json and tokenizer.json; a chat template is written into a copy of it. Two workers must
-give the replies that girih gives to the same token ids, whether greedy or with a seed, and end where they must.
+give the replies that girih gives to the same token ids, whether greedy or with a seed, and end where they must. They are those of
+`worker.py`, or with PROGRAM of `girih-dynamo`: then the frontend routes by their events, and must find cached prompts again.
 """
 
 import json
@@ -54,12 +55,54 @@ def check(model: girih.Model) -> None:
     assert reply["choices"][0]["finish_reason"] == "stop" and "Lily" not in reply["choices"][0]["text"], reply
     reply = post("/v1/chat/completions", messages=[{"role": "user", "content": "One day"}], max_tokens=8, temperature=0.0)
     assert reply["usage"]["completion_tokens"] == 8, reply
+    reply = post("/v1/completions", prompt=prompt, max_tokens=20, guided_choice=["yes", "no"])
+    assert reply["choices"][0]["text"].strip() in ("yes", "no"), reply
     try:
         post("/v1/completions", prompt=prompt, max_tokens=4, n=2)
         raise SystemExit("two replies to a prompt were not refused")
     except urllib.error.HTTPError as error:
         assert error.code == 400, error
-    print(f"{len(asked)} replies through Dynamo are girih's own; stop texts, chats and a refusal are right")
+    print(f"{len(asked)} replies through Dynamo are girih's own; stop texts, chats, a choice and a refusal are right")
+
+
+def applied_events() -> dict[str, float]:
+    """How many events of which outcome the router has applied."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as reply:
+        lines = [line for line in reply.read().decode().splitlines() if line.startswith("dynamo_component_kv_cache_events_applied{")]
+    found: dict[str, float] = {}
+    for line in lines:
+        outcome = line.split('status="')[1].split('"')[0]
+        found[outcome] = found.get(outcome, 0) + float(line.split()[-1])
+    return {outcome: count for outcome, count in found.items() if count}
+
+
+def check_events() -> None:
+    """Prompts go where they are cached: with two workers in turns, every second one would not be."""
+    for first in range(300, 306):
+        prompt = [1, *(first + index % 150 for index in range(200))]
+        found = []
+        for _ in range(4):
+            usage = post("/v1/completions", prompt=prompt, max_tokens=1, temperature=0.0)["usage"]
+            found.append(usage["prompt_tokens_details"]["cached_tokens"])
+            time.sleep(0.3)
+        assert found[0] < 64 and min(found[1:]) >= 192, found
+    events = applied_events()
+    assert events.keys() == {"ok"} and events["ok"] >= 6, events
+    print(f"prompts go to the worker that has them cached, by {events['ok']:.0f} events")
+
+
+def check_settings() -> None:
+    """What only `girih-dynamo` does, and what needs the same worker again."""
+    prompt = [1, *range(300, 500)]
+    reply = post("/v1/completions", prompt=prompt[:5], max_tokens=400, temperature=1.0, seed=1, ignore_eos=True)
+    assert reply["usage"]["completion_tokens"] == 400, reply
+    cached = []
+    for salt in ("a", "a", "b"):
+        usage = post("/v1/completions", prompt=prompt, max_tokens=1, cache_salt=salt)["usage"]
+        cached.append(usage["prompt_tokens_details"]["cached_tokens"] > 0)
+        time.sleep(0.3)
+    assert cached == [False, True, False], cached
+    print("an ignored end and salts are right")
 
 
 def main() -> None:
@@ -68,14 +111,20 @@ def main() -> None:
         config = source / "tokenizer_config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": TEMPLATE}))
         environment = {**os.environ, "DYN_FILE_KV": str(Path(folder) / "discovery")}
-        frontend = ["-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(PORT), "--router-mode", "round-robin"]
-        worker = [str(Path(__file__).with_name("worker.py")), str(source), "--served-model-name", "stories", "--context", "512"]
-        commands = [frontend, worker, worker]
-        started = [subprocess.Popen([sys.executable, *command, *PLANES], env=environment) for command in commands]
+        frontend = ["-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(PORT)]
+        program = sys.argv[2:3]
+        frontend += ["--router-mode", "kv" if program else "round-robin"]
+        worker = [*(program or [sys.executable, str(Path(__file__).with_name("worker.py"))]), str(source)]
+        worker += ["--served-model-name", "stories", "--context", "512"]
+        commands = [[sys.executable, *frontend], worker, worker]
+        started = [subprocess.Popen([*command, *PLANES], env=environment) for command in commands]
         try:
             wait_for_model()
             with girih.Model.open(str(source)) as model:
                 check(model)
+            if program:
+                check_events()
+                check_settings()
             ended = [process.args for process in started if process.poll() is not None]
             assert not ended, f"these have ended: {ended}"
         finally:

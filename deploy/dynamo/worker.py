@@ -4,7 +4,8 @@
 
 MODEL is a folder with config.json and tokenizer.json, which Dynamo's frontend reads, too. The frontend tokenizes and detokenizes, finds
 stop texts and routes; the worker takes token ids and returns token ids. What girih cannot do is refused by name. Workers publish
-no events of their cache, as the package has no interface for that: servers do (`girih serve --kv-events`).
+no events of their cache, as the package has no interface for that: `girih-dynamo` in this folder does, and so do servers
+(`girih serve --kv-events`).
 
 Needs `girih`, `ai-dynamo-runtime` and `ai-dynamo` (1.6.0 was tried).
 """
@@ -37,8 +38,18 @@ FINISH = {"length": "length", "context": "length", "cancelled": "cancelled", "de
 NEUTRAL: dict[str, Any] = {"n": 1, "best_of": 1, "use_beam_search": False, "length_penalty": 1.0}
 """Settings that girih has not, with the only value that is accepted."""
 
-WITHOUT_EFFECT = ("reasoning_ended", "reasoning_parser_kwargs")
-"""Keys of `extra_args` that only concern the reasoning parsers of other engines."""
+GRAMMARS = {"json": "schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+"""girih's name for each kind of guided decoding."""
+
+WITHOUT_EFFECT = (
+    "reasoning_ended",
+    "reasoning_parser_kwargs",
+    "nvext.cache_salt",
+    "nvext.extra_fields",
+    "nvext.token_in",
+    "sampling_options.detokenize",
+)
+"""Keys of `extra_args` that concern the frontend, or parsers of thinking of other engines. The salt stands in the routes, too."""
 
 
 def refuse(what: str, is_asked: object) -> None:
@@ -48,11 +59,10 @@ def refuse(what: str, is_asked: object) -> None:
 
 def grammar(asked: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in asked.items() if value is not None}
-    known = {"json": "schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
     for name in given:
-        refuse(f"{name} of guided decoding", name not in known)
+        refuse(f"{name} of guided decoding", name not in GRAMMARS)
     refuse("several grammars at once", len(given) > 1)
-    return {known[name]: value for name, value in given.items()}
+    return {GRAMMARS[name]: value for name, value in given.items()}
 
 
 def sampling(asked: dict[str, Any]) -> dict[str, Any]:
@@ -66,26 +76,36 @@ def sampling(asked: dict[str, Any]) -> dict[str, Any]:
     return {**settings, **grammar(asked.get("guided_decoding") or {})}
 
 
-def stops(request: GenerateRequest, room: int, own: list[int]) -> dict[str, Any]:
+def extra_keys(extra: dict[str, Any]) -> list[str]:
+    """The keys of `extra_args`: those of its two objects `nvext` and `sampling_options` behind theirs."""
+    inner = {name: extra[name] for name in ("nvext", "sampling_options") if isinstance(extra.get(name), dict)}
+    return [name for name in extra if name not in inner] + [f"{name}.{key}" for name, keys in inner.items() for key in keys]
+
+
+def stops(request: GenerateRequest, room: int, has_grammar: bool) -> dict[str, Any]:
     """Where the reply ends. More tokens than the context has are cut; the frontend finds texts."""
     asked = request.get("stop_conditions") or {}
     refuse("max_thinking_tokens", asked.get("max_thinking_tokens") is not None)
+    # girih ends a reply where the model does, and the package does not tell these tokens.
+    refuse("ignore_eos", asked.get("ignore_eos"))
     max_tokens = room if asked.get("max_tokens") is None else min(room, asked["max_tokens"])
     lists = [asked.get(f"stop_token_ids{kind}") or [] for kind in ("", "_visible", "_hidden")]
-    settings: dict[str, Any] = {"max_tokens": max_tokens, "min_tokens": asked.get("min_tokens") or 0}
-    if asked.get("ignore_eos"):
-        settings["logit_bias"] = dict.fromkeys(own, float("-inf"))
-    else:
-        lists.append(request.get("eos_token_ids") or [])  # type: ignore[arg-type]
-    return {**settings, "stop_tokens": sorted({token for tokens in lists for token in tokens})}
+    lists.append(request.get("eos_token_ids") or [])  # type: ignore[arg-type]
+    tokens = {token for tokens in lists for token in tokens}
+    if has_grammar:
+        # A grammar takes no other ends than the model's own, which the frontend names, too.
+        tokens -= set(request.get("eos_token_ids") or [])  # type: ignore[call-overload]
+    return {"max_tokens": max_tokens, "min_tokens": asked.get("min_tokens") or 0, "stop_tokens": sorted(tokens)}
 
 
-def settings_of(request: GenerateRequest, room: int, own: list[int]) -> dict[str, Any]:
+def settings_of(request: GenerateRequest, room: int) -> dict[str, Any]:
     for name in ("prompt_embeds", "multi_modal_data", "prefill_result", "encoder_result", "bootstrap_info", "require_reasoning"):
         refuse(name, request.get(name))
-    for name in request.get("extra_args") or {}:
+    for name in extra_keys(request.get("extra_args") or {}):
         refuse(f"{name} of extra_args", name not in WITHOUT_EFFECT)
-    settings = {"text": False, **sampling(request.get("sampling_options") or {}), **stops(request, room, own)}
+    sampled = sampling(request.get("sampling_options") or {})
+    has_grammar = any(name in sampled for name in GRAMMARS.values())
+    settings = {"text": False, **sampled, **stops(request, room, has_grammar)}
     output, routing = request.get("output_options") or {}, request.get("routing") or {}
     refuse("prompt_logprobs", output.get("prompt_logprobs") is not None)
     if output.get("logprobs") is not None:
@@ -161,8 +181,7 @@ class GirihEngine(LLMEngine):
     async def generate(self, request: GenerateRequest, context: Context) -> AsyncGenerator[GenerateChunk, None]:
         assert self.model is not None, "Dynamo starts an engine before it asks it"
         prompt = list(request["token_ids"])
-        own = list(request.get("eos_token_ids") or [])  # type: ignore[call-overload]
-        settings = settings_of(request, max(1, self.args.context - len(prompt)), own)
+        settings = settings_of(request, max(1, self.args.context - len(prompt)))
         count = 0
         # A client that leaves ends the request.
         async with await self.model.astream(prompt, **settings) as events:

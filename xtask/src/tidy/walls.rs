@@ -56,6 +56,7 @@ const ENVIRONMENT: &[&str] = &[
     "crates/girih/examples/",
     "crates/python/src/launcher.rs",
     "crates/serve/examples/",
+    "deploy/dynamo/src/main.rs",
     "xtask/",
 ];
 
