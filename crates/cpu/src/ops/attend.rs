@@ -311,8 +311,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         let attention = self.call.attention;
         let Executor { pool, locals, partials, words, .. } = executor;
         let each = pool.threads() * ATTEND_PIECES_PER_THREAD;
-        let piece_groups =
-            |groups: usize| (groups * attention.kv_heads / each).clamp(1, PIECE_CHUNKS_MAX);
+        let piece_groups = |groups: usize| (groups * attention.kv_heads / each).clamp(1, PIECE_CHUNKS_MAX);
         let order = UnitOrder::list(
             self.sequences().map(|sequence| (sequence.rows.indexes(), self.call.chunks(sequence))),
             |unit| self.blocks(unit),
@@ -501,7 +500,8 @@ impl AttendPiece<'_> {
     /// The positions of a chunk that a row sees, counted from the chunk's beginning: from the first to the last one that
     /// it reads.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
-        let mut part = intersection(self.call.sees(row), chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        let mut part =
+            intersection(self.call.sees(row), chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
         if let Some(selection) = self.selection(row) {
             let mut selected = part.clone().filter(|position| is_selected(selection, *position));
             part = selected.next().map_or(0..0, |first| first..selected.next_back().unwrap_or(first) + 1);
@@ -671,8 +671,8 @@ impl<'a> ChunkWalk<'a> {
             let mut ahead = next.get(part).unwrap_or(&[]);
             let mut cells = Cells::Stored(format, stored);
             if decodes {
-                (table.widen_keys)(format, stored, &mut scratch.keys[..size * KEY_TILE]);
-                cells = Cells::Decoded(&scratch.keys[..size * KEY_TILE]);
+                (table.widen_keys)(format, stored, ahead, &mut scratch.keys[..size * KEY_TILE]);
+                (cells, ahead) = (Cells::Decoded(&scratch.keys[..size * KEY_TILE]), &[]);
             }
             let positions = tile * KEY_TILE..(tile + 1) * KEY_TILE;
             for batch in self.piece.batches(seen) {
@@ -708,7 +708,7 @@ impl<'a> ChunkWalk<'a> {
                 block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
             } else if decodes {
                 (table.widen_values)(block.clone(), scratch.values);
-                block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
+                (block.cells, block.next) = (Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]), &[]);
             }
             for batch in self.piece.batches(seen) {
                 self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
@@ -726,7 +726,7 @@ impl<'a> ChunkWalk<'a> {
         let tiles = self.keys(block).chunks_exact(tile_bytes);
         for (tile, values) in tiles.zip(values.chunks_exact_mut(KEY_TILE * width)) {
             let keys = &mut keys[..dims * KEY_TILE];
-            (self.piece.call.table.widen_keys)(format, &tile[..format.bytes(KEY_TILE, dims)], keys);
+            (self.piece.call.table.widen_keys)(format, &tile[..format.bytes(KEY_TILE, dims)], &[], keys);
             transpose(keys.as_chunks().0, width, values);
         }
     }

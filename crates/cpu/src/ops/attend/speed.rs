@@ -3,6 +3,7 @@
 //! run one of them, `speed::decode`, `speed::shared` or `speed::prefill`.
 
 use std::fs;
+use std::thread;
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Range32, Sequence};
@@ -12,6 +13,7 @@ use girih_tensor::DType;
 use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, scratch};
 use crate::bound::OpScratch;
 use crate::kernels;
+use crate::limits::{Numbers, peaks};
 use crate::memory::Aligned;
 use crate::ops::{Executor, RowOrigin, StepRows};
 use crate::pool::{Grid, ThreadPool};
@@ -30,6 +32,7 @@ const ATTENTION: AttentionParams = AttentionParams {
     span: Span::Full,
     softcap: None,
 };
+const DTYPES: [DType; 5] = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32];
 /// Rounds whose median is reported.
 const BENCH_ROUNDS: usize = 7;
 
@@ -87,9 +90,8 @@ impl AttendBench {
         AttendBench { cache, step, pool, locals, partials, words }
     }
 
-    /// Returns the seconds of a layer of attention, and those of all threads on CPUs, which other processes
-    /// do not lengthen.
-    fn attend(&mut self) -> (f64, f64) {
+    /// Times a layer of attention.
+    fn attend(&mut self) -> Taken {
         let BenchStep { layers, sequences, rows, context } = self.step;
         let prefix = context.div_ceil(BLOCK_POSITIONS) - 1;
         let own = (prefix..).take(sequences);
@@ -110,8 +112,7 @@ impl AttendBench {
         let rows = sequences * rows;
         let origins: Vec<RowOrigin> = (0..rows).map(origin).collect();
         let step_rows = StepRows { sequences: &listed, origins: &origins, output_rows: &[] };
-        let q: Vec<f32> =
-            (0..rows * QUERY_HEADS * HEAD_SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
+        let q: Vec<f32> = (0..rows * QUERY_HEADS * HEAD_SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
         let mut output = vec![0.0; q.len()];
         let table = &kernels::by_name(isa()).unwrap();
         let mut executor = Executor {
@@ -122,23 +123,22 @@ impl AttendBench {
             words: &mut self.words,
             variant: [""; 4],
         };
-        let (start, before) = (Instant::now(), cpu_seconds());
+        let start = Start::now();
         for layer in 0..layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
             let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
             attend(&mut executor, heads, ATTENTION, step_rows, &mut output);
         }
         assert!(output.iter().all(|x| x.is_finite()));
-        let [wall, cpu] = [start.elapsed().as_secs_f64(), cpu_seconds() - before];
-        (wall / layers as f64, cpu / layers as f64)
+        start.taken(layers)
     }
 
-    /// Returns the seconds of reading a layer's keys and values, and their bytes.
-    fn read(&mut self) -> (f64, usize) {
+    /// Times reading a layer's keys and values, and returns their bytes.
+    fn read(&mut self) -> (Taken, usize) {
         let layers = self.step.layers;
         let mut sums = vec![0u8; 16];
         let mut bytes = 0;
-        let start = Instant::now();
+        let start = Start::now();
         for tensor in 0..2 * layers {
             let all = self.cache.tensor(tensor).bytes();
             bytes += all.len();
@@ -154,12 +154,34 @@ impl AttendBench {
             });
         }
         assert!(sums.iter().any(|sum| *sum != 1));
-        (start.elapsed().as_secs_f64() / layers as f64, bytes / layers)
+        (start.taken(layers), bytes / layers)
+    }
+}
+
+/// The milliseconds of a layer, and those of all threads on CPUs, which other processes lengthen less.
+struct Taken {
+    wall: f64,
+    cpu: f64,
+}
+
+/// The beginning of what is timed.
+struct Start(Instant, f64);
+
+impl Start {
+    fn now() -> Start {
+        Start(Instant::now(), cpu_seconds())
+    }
+
+    fn taken(self, layers: usize) -> Taken {
+        let each = 1e3 / layers as f64;
+        Taken { wall: self.0.elapsed().as_secs_f64() * each, cpu: (cpu_seconds() - self.1) * each }
     }
 }
 
 /// The time of all threads of this process on CPUs, in seconds.
 fn cpu_seconds() -> f64 {
+    // The system adds up the time of a thread when it switches.
+    thread::yield_now();
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let nanoseconds = tasks.map(|task| {
         let times = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
@@ -168,45 +190,67 @@ fn cpu_seconds() -> f64 {
     nanoseconds.sum::<f64>() * 1e-9
 }
 
+/// The operations in `f32` of a second of CPU time that a loop of nothing else does: the best of several runs.
+fn peak() -> f64 {
+    const ROUNDS: u64 = 20_000_000;
+    let peak = peaks().iter().find(|peak| peak.numbers == Numbers::F32).unwrap();
+    let run = || {
+        let before = cpu_seconds();
+        (peak.run)(ROUNDS);
+        (peak.operations * ROUNDS) as f64 / (cpu_seconds() - before)
+    };
+    (0..5).map(|_| run()).fold(0.0, f64::max)
+}
+
 /// The name of the best kernels, which are measured.
 fn isa() -> &'static str {
     kernels::tables()[0].name
 }
 
-/// The median and the minimum, in milliseconds.
-fn spread(mut seconds: Vec<f64>) -> (f64, f64) {
-    seconds.sort_by(f64::total_cmp);
-    (seconds[seconds.len() / 2] * 1e3, seconds[0] * 1e3)
+/// The median and the minimum.
+fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0])
+}
+
+/// Prints the times of a layer, and its share of the peak by the minimum of CPU time.
+fn report(what: &str, rounds: &[Taken], operations: f64) {
+    let wall = spread(rounds.iter().map(|taken| taken.wall));
+    let cpu = spread(rounds.iter().map(|taken| taken.cpu));
+    let (rate, peak) = (operations / cpu.1 * 1e-6, peak() * 1e-9);
+    print!(
+        "{} {what}: {:.3} ms, at least {:.3}; of CPU time {:.3}, {:.3}: {rate:.1} of {peak:.1} GFLOPS ({:.0} %)",
+        isa(),
+        wall.0,
+        wall.1,
+        cpu.0,
+        cpu.1,
+        rate / peak * 100.0
+    );
 }
 
 /// Measures steps of one row of each sequence, and reading the bytes of all blocks once.
 fn decode_at(step: BenchStep, rounds: usize) {
     let BenchStep { layers, sequences, context, .. } = step;
     for threads in [1, 2] {
-        for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32] {
+        for dtype in DTYPES {
             let mut bench = AttendBench::new(step, dtype, threads);
             bench.attend();
-            let rounds: Vec<_> = (0..rounds).map(|_| (bench.attend(), bench.read())).collect();
-            let bytes = rounds[0].1.1 as f64;
-            let attend = spread(rounds.iter().map(|round| round.0.0).collect());
-            let cpu = spread(rounds.iter().map(|round| round.0.1).collect());
-            let read = spread(rounds.iter().map(|round| round.1.0).collect());
+            let (attend, read): (Vec<_>, Vec<_>) =
+                (0..rounds).map(|_| (bench.attend(), bench.read())).unzip();
             let operations = 4.0 * (sequences * context * HEAD_SIZE * QUERY_HEADS) as f64;
+            let what = format!("threads {threads}, {dtype}, {sequences} x {context} x {layers} layers");
+            report(&what, &attend, operations);
+            let least = |cpu: &dyn Fn(&Taken) -> f64| {
+                let [attend, read] =
+                    [spread(attend.iter().map(cpu)).1, spread(read.iter().map(|(read, _)| cpu(read))).1];
+                (read, read / attend * 100.0)
+            };
+            let ((wall, of_wall), (cpu, of_cpu)) = (least(&|taken| taken.wall), least(&|taken| taken.cpu));
+            let rate = read[0].1 as f64 / wall * 1e-6;
             println!(
-                "{} threads {threads} {dtype} {sequences} x context {context} x {layers} layers, median and minimum: \
-                 {:.3} {:.3} ms, {:.3} {:.3} ms of CPU time, {:.1} {:.1} GB/s, {:.1} GFLOPS of CPU time; bare read {:.3} {:.3} ms, {:.1} {:.1} GB/s",
-                isa(),
-                attend.0,
-                attend.1,
-                cpu.0,
-                cpu.1,
-                bytes / attend.0 * 1e-6,
-                bytes / attend.1 * 1e-6,
-                operations / cpu.1 * 1e-6,
-                read.0,
-                read.1,
-                bytes / read.0 * 1e-6,
-                bytes / read.1 * 1e-6,
+                "; bare read at least {wall:.3} ms, {rate:.1} GB/s ({of_wall:.0} %), of CPU time {cpu:.3} ({of_cpu:.0} %)"
             );
         }
     }
@@ -235,29 +279,25 @@ fn cached() {
     decode_at(BenchStep { layers: 1, sequences: 1, rows: 1, context: 1024 }, 1000);
 }
 
-/// Whole prompts, and the last 512 rows of a long one.
+/// Whole prompts, and the last rows of a long one.
 #[test]
 #[ignore = "a measurement"]
 fn prefill() {
     for threads in [1, 2] {
-        for (rows, context) in [(32, 32), (512, 512), (2048, 2048), (512, 32768)] {
-            for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32] {
-                let mut bench = AttendBench::new(BenchStep { layers: 1, sequences: 1, rows, context }, dtype, threads);
+        for (rows, context) in [(512, 512), (2048, 2048), (128, 32768)] {
+            for dtype in DTYPES {
+                let step = BenchStep { layers: 1, sequences: 1, rows, context };
+                let mut bench = AttendBench::new(step, dtype, threads);
                 bench.attend();
-                let rounds = if rows < 100 { 300 } else { BENCH_ROUNDS };
-                let rounds: Vec<_> = (0..rounds).map(|_| bench.attend()).collect();
-                let (median, min) = spread(rounds.iter().map(|round| round.0).collect());
-                let (_, cpu) = spread(rounds.iter().map(|round| round.1).collect());
+                let rounds: Vec<_> = (0..BENCH_ROUNDS).map(|_| bench.attend()).collect();
                 let products = rows * (context - rows) + rows * (rows + 1) / 2;
                 let operations = 4.0 * (products * HEAD_SIZE * QUERY_HEADS) as f64;
-                println!(
-                    "{} threads {threads} {dtype} prefill {rows} to {context}, median and minimum: {median:.3} {min:.3} ms, \
-                     {:.1} {:.1} GFLOPS, {:.1} of CPU time",
-                    isa(),
-                    operations / median * 1e-6,
-                    operations / min * 1e-6,
-                    operations / cpu * 1e-6,
+                report(
+                    &format!("threads {threads}, {dtype}, prefill {rows} to {context}"),
+                    &rounds,
+                    operations,
                 );
+                println!();
             }
         }
     }
