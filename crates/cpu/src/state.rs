@@ -251,14 +251,17 @@ impl StateTensor {
         }
     }
 
-    /// Some blocks of a sequence, as far as it has them; none in a tensor of the step.
+    /// Some blocks of a sequence, as far as it has them.
+    ///
+    /// # Panics
+    /// For a tensor of the step, which has no tables.
     pub fn blocks_of<'a>(&self, blocks: SequenceBlocks<'a>, indexes: Range<usize>) -> &'a [Block] {
         match self.owner {
             BlockOwner::Group(group) => {
                 let blocks = blocks.groups[group.0 as usize];
                 &blocks[indexes.start.min(blocks.len())..indexes.end.min(blocks.len())]
             }
-            BlockOwner::Step => &[],
+            BlockOwner::Step => unreachable!("sequences have no tables of blocks in a tensor of the step"),
         }
     }
 

@@ -40,7 +40,7 @@ use girih_graph::backend::{Block, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId, is_selected};
 
 use super::attend_scratch::{AttendScratch, AttendScratchSizes, BATCH_MAX, TILE_QUERIES, tile_rows};
-use super::attend_units::{Unit, UnitOrder, list_len};
+use super::attend_units::{Unit, UnitOrder, list_len, list_units};
 use super::executor::{Executor, RowOrigin, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
@@ -62,8 +62,8 @@ const ATTEND_PIECES_PER_THREAD: usize = 16;
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
 const PIECE_CHUNKS_MAX: usize = 16;
 
-/// Rows at the end of the context whose partial sums are kept at once, if there are so many sequences: they read a prefix
-/// that they share together. Their partial sums take a hundredth of the bytes of one sequence's keys and values.
+/// Rows at the end of the context whose partial sums are kept at once, if there are so many sequences, so that they read a
+/// shared prefix together. In a model of 16 layers, they take a hundredth of the bytes of a sequence's keys and values.
 const ROWS_AT_ONCE: usize = 8;
 
 /// The memory of attention. Attention to rows of the step has no partial sums: a sequence short enough to be split
@@ -200,7 +200,8 @@ pub(crate) fn attend(
 ) {
     let call = AttendCall { table: &executor.table.attend, heads, attention, rows };
     let width = attention.kv_heads * attention.shared * partial_len(attention.value_size);
-    let max_units = executor.partials.len() / width;
+    // The memory is that of the op that needs most.
+    let max_units = (executor.partials.len() / width).min(list_units(executor.words.len()));
     let split = |sequence: &Sequence<'_>| {
         let chunks = call.chunks(sequence).len();
         sequence.rows.indexes().len() <= SPLIT_ROWS_MAX

@@ -21,9 +21,17 @@ pub(super) struct UnitOrder<'a> {
     ends: &'a [u32],
 }
 
+/// The words of a unit: four in the list, its place, and an end.
+const UNIT_WORDS: usize = 6;
+
 /// The words that `units` units take.
 pub(super) fn list_len(units: usize) -> usize {
-    6 * units
+    UNIT_WORDS * units
+}
+
+/// The number of units that `words` words hold.
+pub(super) fn list_units(words: usize) -> usize {
+    words / UNIT_WORDS
 }
 
 impl<'a> UnitOrder<'a> {
@@ -38,8 +46,9 @@ impl<'a> UnitOrder<'a> {
         piece_groups: impl Fn(usize) -> usize,
         words: &'a mut [u32],
     ) -> UnitOrder<'a> {
-        let (lists, rest) = words.split_at_mut(words.len() / 6 * 4);
-        let (places, ends) = rest.split_at_mut(rest.len() / 2);
+        let most = list_units(words.len());
+        let (lists, rest) = words.split_at_mut(4 * most);
+        let (places, ends) = rest.split_at_mut(most);
         let units = lists.as_chunks_mut::<4>().0;
         let mut count = 0;
         for (rows, chunks) in sequences {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use girih_cpu::kernels::attend::{Cells, Format};
 use girih_cpu::kernels::tables;
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
-use girih_graph::{BLOCK_POSITIONS, Builder, Graph, GroupId, Op, Outputs, Runner, Sequence, Span, Step};
+use girih_graph::{
+    BLOCK_POSITIONS, Builder, Graph, GroupId, Op, Outputs, Runner, Sequence, Span, Step, ValueId,
+};
 use girih_tensor::DType;
 
 use crate::fixture::{Random, Source, changed, cpu_with, finish, key, on, portable};
@@ -29,13 +31,13 @@ enum Attention {
 const ALL: [Attention; 3] =
     [Attention::Of(Span::Full), Attention::Of(Span::Window(300)), Attention::OfLatents];
 
-/// The sum of the results of nodes, with queries, keys and values as inputs.
+/// The heads of the results of nodes side by side, with queries, keys and values as inputs.
 fn graph(state: DType, nodes: &[Attention]) -> Graph {
     let mut builder = Builder::new(key(ROWS, 2048));
     let q = builder.input("q", &[HEADS, SIZE], DType::F32);
     let [k, v] = ["k", "v"].map(|name| builder.input(name, &[KV_HEADS, SIZE], DType::F32));
     let scale = 0.3;
-    let mut sum = None;
+    let mut all: Option<(ValueId, usize)> = None;
     for (index, node) in nodes.iter().enumerate() {
         let held = |builder: &mut Builder, of, name: &str, group| {
             let held = builder.state(&format!("{index}.{name}"), &[KV_HEADS, SIZE], state, group);
@@ -43,23 +45,29 @@ fn graph(state: DType, nodes: &[Attention]) -> Graph {
             held
         };
         let name = format!("{index}.y");
-        let y = match *node {
+        let (y, size) = match *node {
             Attention::Of(span) => {
                 let group = builder.group(span);
                 let keys = held(&mut builder, k, "keys", group);
                 let values = held(&mut builder, v, "values", group);
-                builder.same(&name, Op::Attend { scale, span, softcap: None }, &[q, keys, values])
+                let op = Op::Attend { scale, span, softcap: None };
+                (builder.same(&name, op, &[q, keys, values]), SIZE)
             }
+            // Partial sums of one value: those of the other nodes leave room for more of them.
             Attention::OfLatents => {
-                let (span, values) = (Span::Full, SIZE as u32);
+                let (span, values) = (Span::Full, 1);
                 let group = builder.group(span);
                 let latents = held(&mut builder, k, "latents", group);
-                builder.same(&name, Op::AttendLatent { scale, span, values }, &[q, latents])
+                let op = Op::AttendLatent { scale, span, values };
+                (builder.shaped(&name, op, &[q, latents], &[HEADS, 1]), 1)
             }
         };
-        sum = Some(sum.map_or(y, |sum| builder.same(&format!("{index}.sum"), Op::Add, &[sum, y])));
+        all = Some(all.map_or((y, size), |(all, width)| {
+            let heads = [HEADS, width + size];
+            (builder.shaped(&format!("{index}.all"), Op::Concat, &[all, y], &heads), width + size)
+        }));
     }
-    finish(builder, sum.expect("there are nodes"))
+    finish(builder, all.expect("there are nodes").0)
 }
 
 /// A sequence that has the first blocks of another one.
@@ -128,7 +136,7 @@ fn forks(runner: &mut dyn Runner) -> Vec<Fork> {
             runner.state().copy(group, Block(from), Block(to)).unwrap();
         }
     }
-    let within_a_chunk = Fork { blocks: table(&prompt[..6], 47), from: 400, position: 620, rows: 2 };
+    let within_a_chunk = Fork { blocks: table(&prompt[..6], 47), from: 400, position: 620, rows: 6 };
     let forks = vec![
         Fork { blocks: table(&prompt[..14], 15), from: 900, position: 900, rows: 1 },
         Fork { blocks: table(&[], 31), from: 0, position: 300, rows: 1 },
@@ -167,8 +175,9 @@ fn rows_have_the_same_bytes_alone_and_beside_others_that_share_their_prefix() {
             let alone: Vec<u32> = rows.chunks(1).flat_map(|rows| run(&mut *runner, rows)).collect();
             assert!(run(&mut *runner, &rows) == alone, "{state}, {}", table.name);
             // Some of them, in another order.
-            let of = |rows: Range<usize>| &alone[rows.start * HEADS * SIZE..rows.end * HEADS * SIZE];
-            let expected = [of(7..15), of(0..1), of(2..5)].concat();
+            let width = alone.len() / rows.iter().map(|rows| rows.rows).sum::<usize>();
+            let of = |rows: Range<usize>| &alone[rows.start * width..rows.end * width];
+            let expected = [of(11..19), of(0..1), of(2..5)].concat();
             let some = [rows[4], rows[0], rows[2]];
             assert!(run(&mut *runner, &some) == expected, "{state}, {}, three of them", table.name);
         }
