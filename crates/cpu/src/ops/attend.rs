@@ -40,7 +40,7 @@ use girih_graph::backend::{Block, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId, is_selected};
 
 use super::attend_scratch::{AttendScratch, AttendScratchSizes, BATCH_MAX, TILE_QUERIES, tile_rows};
-use super::attend_units::{Unit, UnitOrder, list_len, list_units};
+use super::attend_units::{SumUnit, UnitOrder, list_len, list_units};
 use super::executor::{Executor, RowOrigin, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
@@ -62,7 +62,7 @@ const ATTEND_PIECES_PER_THREAD: usize = 16;
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
 const PIECE_CHUNKS_MAX: usize = 16;
 
-/// Rows at the end of the context whose partial sums are kept at once, if there are so many sequences, so that they read a
+/// Rows at the end of the context whose partial sums are kept at once, if there are as many sequences: they read a
 /// shared prefix together. In a model of 16 layers, they take a hundredth of the bytes of a sequence's keys and values.
 const ROWS_AT_ONCE: usize = 8;
 
@@ -340,7 +340,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
     }
 
     /// The blocks of a unit. Keys and values are of one group.
-    fn blocks(&self, Unit { row, chunk }: Unit) -> &'a [Block] {
+    fn blocks(&self, SumUnit { row, chunk }: SumUnit) -> &'a [Block] {
         let AttendCall { heads, rows, .. } = self.call;
         heads.keys.blocks_of(rows.blocks(row), chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS)
     }
@@ -356,7 +356,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         let AttentionParams { shared, value_size, .. } = self.call.attention;
         let Range { mut start, end } = tile.rows();
         let mut packed = PieceRows::of(0..0);
-        while let Some(Unit { chunk, .. }) = order.run(start..end, 1).next() {
+        while let Some(SumUnit { chunk, .. }) = order.run(start..end, 1).next() {
             let run = order.run(start..end, tile_rows(shared)).map(|unit| unit.row);
             let next = start + run.len();
             let piece = AttendPiece { call: self.call, head, rows: PieceRows::of(run) };
@@ -365,7 +365,8 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
                 packed = piece.rows;
             }
             let ahead = order.run(next..end, 1).next();
-            let ahead = ahead.map_or(&[][..], |Unit { row, chunk }| self.call.chunk_keys(row, head, chunk));
+            let ahead =
+                ahead.map_or(&[][..], |SumUnit { row, chunk }| self.call.chunk_keys(row, head, chunk));
             piece.chunk(chunk, ahead, &mut scratch);
             let queries = scratch.sums.chunks_exact(scratch.width).zip(&*scratch.partial);
             let mut queries = queries.take(piece.queries());

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A row and a chunk that have a partial sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct SumUnit {
     pub row: usize,
     pub chunk: usize,
 }
@@ -36,13 +36,13 @@ pub(super) fn list_units(words: usize) -> usize {
 
 impl<'a> UnitOrder<'a> {
     /// Lists the units of sequences, which have these rows and chunks: in the order of chunks, and within a chunk in
-    /// that of the blocks that are read. `piece_groups` returns the groups in a piece, of so many groups.
+    /// that of the blocks that are read. `piece_groups` returns the groups in a piece, from the number of all.
     ///
     /// # Panics
     /// If there are fewer than [`list_len`] words.
     pub fn list<B: Ord>(
         sequences: impl Iterator<Item = (Range<usize>, Range<usize>)>,
-        blocks: impl Fn(Unit) -> B,
+        blocks: impl Fn(SumUnit) -> B,
         piece_groups: impl Fn(usize) -> usize,
         words: &'a mut [u32],
     ) -> UnitOrder<'a> {
@@ -97,15 +97,15 @@ impl<'a> UnitOrder<'a> {
     }
 
     /// The first units at `places`, at most `most`, which are of one group.
-    pub fn run(&self, places: Range<usize>, most: usize) -> impl ExactSizeIterator<Item = Unit> + 'a {
+    pub fn run(&self, places: Range<usize>, most: usize) -> impl ExactSizeIterator<Item = SumUnit> + 'a {
         let units = &self.units[places];
         let same = units.iter().take(most).take_while(|unit| unit[3] == units[0][3]).count();
         units[..same].iter().map(unit)
     }
 }
 
-fn unit(&[row, chunk, ..]: &[u32; 4]) -> Unit {
-    Unit { row: row as usize, chunk: chunk as usize }
+fn unit(&[row, chunk, ..]: &[u32; 4]) -> SumUnit {
+    SumUnit { row: row as usize, chunk: chunk as usize }
 }
 
 #[cfg(test)]
@@ -119,15 +119,15 @@ mod tests {
         let tables = [[7, 4, 2], [7, 4, 2], [7, 3, 1], [7, 4, 0]];
         let sequences = [0..2, 2..3, 3..4].map(|rows| (rows, 0..3));
         let mut words = vec![0; list_len(12)];
-        let blocks = |unit: Unit| tables[unit.row][unit.chunk];
+        let blocks = |unit: SumUnit| tables[unit.row][unit.chunk];
         let order = UnitOrder::list(sequences.into_iter(), blocks, |groups| groups / 2, &mut words);
         let runs: [(usize, &[usize]); 7] =
             [(0, &[0, 1]), (0, &[2, 3]), (1, &[2]), (1, &[0, 1]), (1, &[3]), (2, &[3]), (2, &[2])];
         let mut at = 0;
         for (chunk, rows) in runs {
-            let run: Vec<Unit> = order.run(at..12, 2).collect();
+            let run: Vec<SumUnit> = order.run(at..12, 2).collect();
             at += run.len();
-            assert_eq!(run, rows.iter().map(|&row| Unit { row, chunk }).collect::<Vec<_>>());
+            assert_eq!(run, rows.iter().map(|&row| SumUnit { row, chunk }).collect::<Vec<_>>());
         }
         assert_eq!(order.run(10..12, 5).len(), 2, "the last group");
         // Six groups in pieces of three.

@@ -2,9 +2,7 @@
 //! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`; to
 //! run one of them, `speed::decode`, `speed::shared` or `speed::prefill`.
 
-use std::fs;
-use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
@@ -16,6 +14,7 @@ use crate::kernels;
 use crate::limits::{Numbers, peaks};
 use crate::memory::Aligned;
 use crate::ops::{Executor, RowOrigin, StepRows};
+use crate::os;
 use crate::pool::{Grid, ThreadPool};
 use crate::state::CpuState;
 
@@ -91,7 +90,7 @@ impl AttendBench {
     }
 
     /// Times a layer of attention.
-    fn attend(&mut self) -> Taken {
+    fn attend(&mut self) -> BenchTime {
         let BenchStep { layers, sequences, rows, context } = self.step;
         let prefix = context.div_ceil(BLOCK_POSITIONS) - 1;
         let own = (prefix..).take(sequences);
@@ -123,7 +122,7 @@ impl AttendBench {
             words: &mut self.words,
             variant: [""; 4],
         };
-        let start = Start::now();
+        let start = BenchStart::now();
         for layer in 0..layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
             let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
@@ -134,11 +133,11 @@ impl AttendBench {
     }
 
     /// Times reading a layer's keys and values, and returns their bytes.
-    fn read(&mut self) -> (Taken, usize) {
+    fn read(&mut self) -> (BenchTime, usize) {
         let layers = self.step.layers;
         let mut sums = vec![0u8; 16];
         let mut bytes = 0;
-        let start = Start::now();
+        let start = BenchStart::now();
         for tensor in 0..2 * layers {
             let all = self.cache.tensor(tensor).bytes();
             bytes += all.len();
@@ -159,35 +158,26 @@ impl AttendBench {
 }
 
 /// The milliseconds of a layer, and those of all threads on CPUs, which other processes lengthen less.
-struct Taken {
+struct BenchTime {
     wall: f64,
     cpu: f64,
 }
 
 /// The beginning of what is timed.
-struct Start(Instant, f64);
-
-impl Start {
-    fn now() -> Start {
-        Start(Instant::now(), cpu_seconds())
-    }
-
-    fn taken(self, layers: usize) -> Taken {
-        let each = 1e3 / layers as f64;
-        Taken { wall: self.0.elapsed().as_secs_f64() * each, cpu: (cpu_seconds() - self.1) * each }
-    }
+struct BenchStart {
+    at: Instant,
+    cpu: Duration,
 }
 
-/// The time of all threads of this process on CPUs, in seconds.
-fn cpu_seconds() -> f64 {
-    // The system adds up the time of a thread when it switches.
-    thread::yield_now();
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let nanoseconds = tasks.map(|task| {
-        let times = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
-        times.split(' ').next().unwrap().parse::<f64>().unwrap()
-    });
-    nanoseconds.sum::<f64>() * 1e-9
+impl BenchStart {
+    fn now() -> BenchStart {
+        BenchStart { at: Instant::now(), cpu: os::cpu_time() }
+    }
+
+    fn taken(self, layers: usize) -> BenchTime {
+        let each = |time: Duration| time.as_secs_f64() * 1e3 / layers as f64;
+        BenchTime { wall: each(self.at.elapsed()), cpu: each(os::cpu_time() - self.cpu) }
+    }
 }
 
 /// The operations in `f32` of a second of CPU time that a loop of nothing else does: the best of several runs.
@@ -195,9 +185,9 @@ fn peak() -> f64 {
     const ROUNDS: u64 = 20_000_000;
     let peak = peaks().iter().find(|peak| peak.numbers == Numbers::F32).unwrap();
     let run = || {
-        let before = cpu_seconds();
+        let before = os::cpu_time();
         (peak.run)(ROUNDS);
-        (peak.operations * ROUNDS) as f64 / (cpu_seconds() - before)
+        (peak.operations * ROUNDS) as f64 / (os::cpu_time() - before).as_secs_f64()
     };
     (0..5).map(|_| run()).fold(0.0, f64::max)
 }
@@ -215,7 +205,7 @@ fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 /// Prints the times of a layer, and its share of the peak by the minimum of CPU time.
-fn report(what: &str, rounds: &[Taken], operations: f64) {
+fn report(what: &str, rounds: &[BenchTime], operations: f64) {
     let wall = spread(rounds.iter().map(|taken| taken.wall));
     let cpu = spread(rounds.iter().map(|taken| taken.cpu));
     let (rate, peak) = (operations / cpu.1 * 1e-6, peak() * 1e-9);
@@ -242,7 +232,7 @@ fn decode_at(step: BenchStep, rounds: usize) {
             let operations = 4.0 * (sequences * context * HEAD_SIZE * QUERY_HEADS) as f64;
             let what = format!("threads {threads}, {dtype}, {sequences} x {context} x {layers} layers");
             report(&what, &attend, operations);
-            let least = |cpu: &dyn Fn(&Taken) -> f64| {
+            let least = |cpu: &dyn Fn(&BenchTime) -> f64| {
                 let [attend, read] =
                     [spread(attend.iter().map(cpu)).1, spread(read.iter().map(|(read, _)| cpu(read))).1];
                 (read, read / attend * 100.0)
