@@ -400,6 +400,16 @@ pub(crate) fn pin_to(_cpus: &[usize]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// The time of all threads of this process on CPUs, for measurements beside other processes.
+#[cfg(test)]
+pub(crate) fn cpu_time() -> std::time::Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the structure, which outlives it.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(status, 0, "each process has this clock");
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;

@@ -251,6 +251,20 @@ impl StateTensor {
         }
     }
 
+    /// Some blocks of a sequence, as far as it has them.
+    ///
+    /// # Panics
+    /// For a tensor of the step, which has no tables.
+    pub fn blocks_of<'a>(&self, blocks: SequenceBlocks<'a>, indexes: Range<usize>) -> &'a [Block] {
+        match self.owner {
+            BlockOwner::Group(group) => {
+                let blocks = blocks.groups[group.0 as usize];
+                &blocks[indexes.start.min(blocks.len())..indexes.end.min(blocks.len())]
+            }
+            BlockOwner::Step => unreachable!("sequences have no tables of blocks in a tensor of the step"),
+        }
+    }
+
     /// The bytes of one head in block `index` of a sequence.
     pub fn head(&self, blocks: SequenceBlocks<'_>, head: usize, index: usize) -> &[u8] {
         let bytes = self.layout.head_bytes();

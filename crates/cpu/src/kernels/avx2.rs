@@ -139,16 +139,16 @@ unsafe impl<D: ByteDot> Vectors for Avx2<D> {
             let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
             _mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()))
         }
-        read_lower_codes(bytes: &[u8]) -> __m256i {
+        read_lower_codes(bytes: &[u8]) -> __m256 {
             let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
             let codes = _mm_and_si128(_mm_loadl_epi64(bytes.as_ptr().cast()), _mm_set1_epi8(0x0f));
-            _mm256_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))))
         }
-        read_upper_codes(bytes: &[u8]) -> __m256i {
+        read_upper_codes(bytes: &[u8]) -> __m256 {
             let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
             let upper = _mm_srli_epi16::<4>(_mm_loadl_epi64(bytes.as_ptr().cast()));
             let codes = _mm_and_si128(upper, _mm_set1_epi8(0x0f));
-            _mm256_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))))
         }
         write_f16(x: __m256, bytes: &mut [u8]) {
             let bytes: &mut [u8; 16] = bytes.first_chunk_mut().expect(SHORT);

@@ -32,6 +32,10 @@ const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
 const SHORT: &str = "enough bytes for a vector";
 
+/// The numbers of the codes of Q4_0.
+const CODES: [f32; WIDE] =
+    [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+
 // SAFETY: only `detect` makes a token, once the processor has reported the sets to
 // which all instructions below belong, AVX2, FMA and F16C among them.
 unsafe impl Vectors for Avx512 {
@@ -100,16 +104,16 @@ unsafe impl Vectors for Avx512 {
             let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
             _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()))
         }
-        read_lower_codes(bytes: &[u8]) -> __m512i {
+        // The permutation looks at the lower four bits of a lane only, and both halves share the load.
+        read_lower_codes(bytes: &[u8]) -> __m512 {
             let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
-            let codes = _mm_and_si128(_mm_loadu_si128(bytes.as_ptr().cast()), _mm_set1_epi8(0x0f));
-            _mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+            let codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+            _mm512_permutexvar_ps(codes, _mm512_loadu_ps(CODES.as_ptr()))
         }
-        read_upper_codes(bytes: &[u8]) -> __m512i {
+        read_upper_codes(bytes: &[u8]) -> __m512 {
             let bytes: &[u8; 16] = bytes.first_chunk().expect(SHORT);
-            let upper = _mm_srli_epi16::<4>(_mm_loadu_si128(bytes.as_ptr().cast()));
-            let codes = _mm_and_si128(upper, _mm_set1_epi8(0x0f));
-            _mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8)))
+            let codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+            _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), _mm512_loadu_ps(CODES.as_ptr()))
         }
         write_f16(x: __m512, bytes: &mut [u8]) {
             let bytes: &mut [u8; 32] = bytes.first_chunk_mut().expect(SHORT);

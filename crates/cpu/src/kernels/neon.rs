@@ -117,17 +117,17 @@ unsafe impl<D: ByteProduct> Vectors for Neon<D> {
             let words = vmovl_s8(vreinterpret_s8_u8(vld1_u8(bytes.as_ptr())));
             [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)]
         }
-        read_lower_codes(bytes: &[u8]) -> Integers {
+        read_lower_codes(bytes: &[u8]) -> Floats {
             let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
             let codes = vand_u8(vld1_u8(bytes.as_ptr()), vdup_n_u8(0x0f));
             let words = vmovl_s8(vsub_s8(vreinterpret_s8_u8(codes), vdup_n_s8(8)));
-            [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)]
+            [vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))]
         }
-        read_upper_codes(bytes: &[u8]) -> Integers {
+        read_upper_codes(bytes: &[u8]) -> Floats {
             let bytes: &[u8; 8] = bytes.first_chunk().expect(SHORT);
             let codes = vshr_n_u8::<4>(vld1_u8(bytes.as_ptr()));
             let words = vmovl_s8(vsub_s8(vreinterpret_s8_u8(codes), vdup_n_s8(8)));
-            [vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words)]
+            [vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))]
         }
         write_f16(x: Floats, bytes: &mut [u8]) {
             let bytes: &mut [u8; 16] = bytes.first_chunk_mut().expect(SHORT);

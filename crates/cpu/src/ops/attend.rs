@@ -19,14 +19,16 @@
 //! The work is cut in one of two ways, with equal results. A sequence of many rows is cut into
 //! tiles of rows with one KV head each; a tile runs through its chunks. A sequence of few rows is
 //! cut by chunks, too, so that all threads share it: partial sums go to memory, and a second pass
-//! joins them. Either way all query heads that share a KV head are computed together. Cells of
+//! joins them. Rows of split sequences that read the same blocks of a chunk, as after a shared prefix, are
+//! computed together. Either way all query heads that share a KV head are computed together. Cells of
 //! the KV cache are decoded in registers if at most eight queries read them, otherwise once for
 //! all queries of the piece.
 //!
 //! Values that are the first numbers of keys (`attend_latent`) are decoded and transposed block by block for all
 //! queries of the piece, and are then added up as others are.
 //!
-//! Bytes moved: keys and values of the positions seen, once for a tile of rows.
+//! Bytes moved: keys and values of the positions seen, once for a tile of rows; those that split sequences share,
+//! once for all of them.
 
 #[cfg(test)]
 mod speed;
@@ -34,21 +36,25 @@ mod speed;
 use std::array;
 use std::ops::Range;
 
-use girih_graph::backend::Sequence;
+use girih_graph::backend::{Block, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId, is_selected};
 
 use super::attend_scratch::{AttendScratch, AttendScratchSizes, BATCH_MAX, TILE_QUERIES, tile_rows};
-use super::executor::{Executor, StepRows};
+use super::attend_units::{SumUnit, UnitOrder, list_len, list_units};
+use super::executor::{Executor, RowOrigin, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
     AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
     ValueBlock, WIDTHS, transpose,
 };
 use crate::pool::{Grid, OutputTile};
-use crate::state::{SequenceBlocks, StateTensor, step_indexes};
+use crate::state::{StateTensor, step_indexes};
 
 /// The maximum number of rows of a sequence that is cut by chunks.
 const SPLIT_ROWS_MAX: usize = 8;
+
+/// The blocks of a chunk.
+const CHUNK_BLOCKS: usize = CHUNK_POSITIONS / BLOCK_POSITIONS;
 
 /// The number of pieces per thread, so that the last ones are shared evenly.
 const ATTEND_PIECES_PER_THREAD: usize = 16;
@@ -56,25 +62,24 @@ const ATTEND_PIECES_PER_THREAD: usize = 16;
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
 const PIECE_CHUNKS_MAX: usize = 16;
 
-/// The length of a thread's scratch memory, in `f32` values, for heads of these sizes.
-pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize {
-    AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
+/// Rows at the end of the context whose partial sums are kept at once, if there are as many sequences: they read a
+/// shared prefix together. In a model of 16 layers, they take a hundredth of the bytes of a sequence's keys and values.
+const ROWS_AT_ONCE: usize = 8;
+
+/// The memory of attention. Attention to rows of the step has no partial sums: a sequence short enough to be split
+/// has one chunk.
+pub(crate) fn scratch(key: Key, attention: AttentionParams) -> OpScratch {
+    let AttentionParams { kv_heads, shared, size, value_size, span, .. } = attention;
+    let local = AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total();
+    let units = if span.is_of_step() { 0 } else { units_at_once(key) };
+    OpScratch { local, partials: units * kv_heads * shared * partial_len(value_size), words: list_len(units) }
 }
 
-/// The length of the partial sums of a step, in `f32` values. 0 for attention to rows of the step: a
-/// sequence short enough to be split has one chunk.
-pub(crate) fn partials_len(key: Key, attention: AttentionParams) -> usize {
-    let AttentionParams { kv_heads, shared, value_size, span, .. } = attention;
-    if span.is_of_step() {
-        return 0;
-    }
-    units_at_once(key) * kv_heads * shared * partial_len(value_size)
-}
-
-/// The maximum number of units (a row and a chunk) whose partial sums are kept at once: two rows
+/// The maximum number of units (a row and a chunk) whose partial sums are kept at once: two to eight rows
 /// at the end of the context, or more rows at lower positions.
 fn units_at_once(key: Key) -> usize {
-    2 * (key.context as usize).div_ceil(CHUNK_POSITIONS) + key.sequences as usize
+    let (sequences, chunks) = (key.sequences as usize, (key.context as usize).div_ceil(CHUNK_POSITIONS));
+    sequences.clamp(2, ROWS_AT_ONCE) * chunks + sequences
 }
 
 /// The length of a partial sum: the weighted values, the largest score, the sum of weights.
@@ -158,8 +163,7 @@ pub(crate) fn bind(
         };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
-    let local = local_len(shared, size, value_size);
-    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
+    BoundOp { scratch: scratch(graph.key, attention), ..run }
 }
 
 /// Binds attention to `latents` at the positions that rows have selected. The first numbers of a latent are its value.
@@ -183,8 +187,7 @@ pub(crate) fn bind_latent(
         let heads = AttentionOperands { q, keys: latents, values: latents, sinks: None, selected };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
-    let local = local_len(shared, size, value_size);
-    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
+    BoundOp { scratch: scratch(graph.key, attention), ..run }
 }
 
 /// Computes attention for every head of every row, each within its sequence.
@@ -197,7 +200,8 @@ pub(crate) fn attend(
 ) {
     let call = AttendCall { table: &executor.table.attend, heads, attention, rows };
     let width = attention.kv_heads * attention.shared * partial_len(attention.value_size);
-    let max_units = executor.partials.len() / width;
+    // The memory is that of the op that needs most.
+    let max_units = (executor.partials.len() / width).min(list_units(executor.words.len()));
     let split = |sequence: &Sequence<'_>| {
         let chunks = call.chunks(sequence).len();
         sequence.rows.indexes().len() <= SPLIT_ROWS_MAX
@@ -243,7 +247,7 @@ impl<'a> AttendCall<'a> {
     /// The chunks of which at least one row of the sequence sees a position.
     fn chunks(&self, sequence: &Sequence<'_>) -> Range<usize> {
         let rows = sequence.rows.indexes();
-        let seen = rows.map(|row| sees(self.attention, sequence, row)).reduce(union).unwrap_or(0..0);
+        let seen = rows.map(|row| self.sees(row)).reduce(union).unwrap_or(0..0);
         seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS)
     }
 
@@ -252,9 +256,15 @@ impl<'a> AttendCall<'a> {
         self.chunks(sequence).len() * sequence.rows.indexes().len()
     }
 
-    fn piece(&self, sequence: &'a Sequence<'a>, head: usize, rows: Range<usize>) -> AttendPiece<'a> {
-        let AttendCall { table, heads, attention, .. } = *self;
-        AttendPiece { table, heads, attention, head, sequence, blocks: self.rows.blocks(rows.start), rows }
+    /// The positions that a row sees.
+    fn sees(&self, row: usize) -> Range<usize> {
+        let RowOrigin { sequence, position } = self.rows.origins[row];
+        self.rows.sequences[sequence as usize].sees(self.attention.span, position as usize)
+    }
+
+    /// The keys of one head in the first block of a chunk of the sequence of `row`.
+    fn chunk_keys(&self, row: usize, head: usize, chunk: usize) -> &'a [u8] {
+        self.heads.keys.head(self.rows.blocks(row), head, chunk * CHUNK_BLOCKS)
     }
 
     /// Computes the sequences that are not split, by tiles of rows.
@@ -276,8 +286,8 @@ impl<'a> AttendCall<'a> {
                 let part = row..tile.rows().end.min(sequence.rows.end as usize);
                 row = part.end;
                 if !split(sequence) {
-                    self.piece(sequence, head, part)
-                        .attend(tile, &mut AttendScratch::of(scratch, attention.sizes()));
+                    let piece = AttendPiece { call: *self, head, rows: PieceRows::of(part) };
+                    piece.attend(tile, &mut AttendScratch::of(scratch, attention.sizes()));
                 }
             }
         });
@@ -300,68 +310,74 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
     /// Computes the partial sums, then joins them.
     fn run(&self, executor: &mut Executor<'_>, output: &mut [f32]) {
         let attention = self.call.attention;
-        let units = self.sequences().map(|sequence| self.call.units(sequence)).sum::<usize>();
+        let Executor { pool, locals, partials, words, .. } = executor;
+        let each = pool.threads() * ATTEND_PIECES_PER_THREAD;
+        let piece_groups = |groups: usize| (groups * attention.kv_heads / each).clamp(1, PIECE_CHUNKS_MAX);
+        let order = UnitOrder::list(
+            self.sequences().map(|sequence| (sequence.rows.indexes(), self.call.chunks(sequence))),
+            |unit| self.blocks(unit),
+            piece_groups,
+            words,
+        );
         let column_step = attention.shared * partial_len(attention.value_size);
         let width = attention.kv_heads * column_step;
-        let row_step = (units * attention.kv_heads / (executor.pool.threads() * ATTEND_PIECES_PER_THREAD))
-            .clamp(1, PIECE_CHUNKS_MAX);
-        let grid = Grid { width, row_step, column_step };
-        let partials = &mut executor.partials[..units * width];
-        executor.pool.tiles(executor.locals, partials, grid, |tile, scratch| {
-            self.partials(
-                tile,
-                tile.columns().start / column_step,
-                AttendScratch::of(scratch, attention.sizes()),
-            );
+        let partials = &mut partials[..order.len() * width];
+        let grid = Grid { width, row_step: 1, column_step };
+        pool.tiles_of_groups(locals, order.ends(), [(&mut *partials, grid)], |_, tile, scratch| {
+            let head = tile.columns().start / column_step;
+            self.partials(&order, tile, head, AttendScratch::of(scratch, attention.sizes()));
         });
-        let partials = &executor.partials[..units * width];
+        let partials = &*partials;
         let column_step = attention.shared * attention.value_size;
         let grid = Grid { width: attention.kv_heads * column_step, row_step: 1, column_step };
-        executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
+        pool.tiles(locals, output, grid, |tile, scratch| {
             let head = tile.columns().start / column_step;
             for row in tile.rows() {
-                self.join(tile.row(row), row, head, partials, AttendScratch::of(scratch, attention.sizes()));
+                let scratch = AttendScratch::of(scratch, attention.sizes());
+                self.join(tile.row(row), row, head, (&order, partials), scratch);
             }
         });
     }
 
-    /// Returns the sequence of a unit, its chunk, and the index of its row within the sequence.
-    fn unit(&self, mut index: usize) -> (&'a Sequence<'a>, usize, usize) {
-        for sequence in self.sequences() {
-            let units = self.call.units(sequence);
-            if index < units {
-                let rows = sequence.rows.indexes().len();
-                return (sequence, self.call.chunks(sequence).start + index / rows, index % rows);
-            }
-            index -= units;
-        }
-        unreachable!("the unit is one of the sequences'")
+    /// The blocks of a unit. Keys and values are of one group.
+    fn blocks(&self, SumUnit { row, chunk }: SumUnit) -> &'a [Block] {
+        let AttendCall { heads, rows, .. } = self.call;
+        heads.keys.blocks_of(rows.blocks(row), chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS)
     }
 
     /// Computes the partial sums of some units with one head.
-    fn partials(&self, tile: &mut OutputTile<'_, f32>, head: usize, mut scratch: AttendScratch<'_>) {
-        let attention = self.call.attention;
-        let units = tile.rows();
-        let mut index = units.start;
-        while index < units.end {
-            let (sequence, chunk, first) = self.unit(index);
-            let rows = sequence.rows.indexes();
-            let count = (rows.len() - first).min(units.end - index).min(tile_rows(attention.shared));
-            let part = rows.start + first..rows.start + first + count;
-            let piece = self.call.piece(sequence, head, part);
-            piece.pack(scratch.queries);
-            let more = index + rows.len() < units.end && chunk + 1 < self.call.chunks(sequence).end;
-            piece.chunk(chunk, more, &mut scratch);
-            for row in 0..count {
-                let into = tile.row(index + row).chunks_exact_mut(partial_len(attention.value_size));
-                for (query, into) in into.enumerate() {
-                    let query = row * attention.shared + query;
-                    let (sums, ends) = into.split_at_mut(scratch.width);
-                    sums.copy_from_slice(&scratch.sums[query * scratch.width..][..scratch.width]);
-                    ends.copy_from_slice(&scratch.partial[query]);
+    fn partials(
+        &self,
+        order: &UnitOrder<'_>,
+        tile: &mut OutputTile<'_, f32>,
+        head: usize,
+        mut scratch: AttendScratch<'_>,
+    ) {
+        let AttentionParams { shared, value_size, .. } = self.call.attention;
+        let Range { mut start, end } = tile.rows();
+        let mut packed = PieceRows::of(0..0);
+        while let Some(SumUnit { chunk, .. }) = order.run(start..end, 1).next() {
+            let run = order.run(start..end, tile_rows(shared)).map(|unit| unit.row);
+            let next = start + run.len();
+            let piece = AttendPiece { call: self.call, head, rows: PieceRows::of(run) };
+            if piece.rows != packed {
+                piece.pack(scratch.queries);
+                packed = piece.rows;
+            }
+            let ahead = order.run(next..end, 1).next();
+            let ahead =
+                ahead.map_or(&[][..], |SumUnit { row, chunk }| self.call.chunk_keys(row, head, chunk));
+            piece.chunk(chunk, ahead, &mut scratch);
+            let queries = scratch.sums.chunks_exact(scratch.width).zip(&*scratch.partial);
+            let mut queries = queries.take(piece.queries());
+            for place in start..next {
+                for into in tile.row(place).chunks_exact_mut(partial_len(value_size)) {
+                    let (of_query, ends) = queries.next().expect("each row has its queries");
+                    into[..scratch.width].copy_from_slice(of_query);
+                    into[scratch.width..].copy_from_slice(ends);
                 }
             }
-            index += count;
+            start = next;
         }
     }
 
@@ -371,7 +387,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         output: &mut [f32],
         row: usize,
         head: usize,
-        partials: &[f32],
+        (order, partials): (&UnitOrder<'_>, &[f32]),
         scratch: AttendScratch<'_>,
     ) {
         let AttentionParams { kv_heads, shared, value_size, .. } = self.call.attention;
@@ -382,7 +398,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
                 base += self.call.units(sequence);
                 continue;
             }
-            let piece = self.call.piece(sequence, head, row..row + 1);
+            let piece = AttendPiece { call: self.call, head, rows: PieceRows::of(row..row + 1) };
             let size = partial_len(value_size);
             let running = &mut scratch.running[..shared];
             let result = &mut scratch.results[..shared * scratch.width];
@@ -392,7 +408,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
                 if piece.seen(row, chunk).is_empty() {
                     continue;
                 }
-                let unit = base + index * rows.len() + row - rows.start;
+                let unit = order.place(base + index * rows.len() + row - rows.start);
                 let partials = &partials[((unit * kv_heads + head) * shared) * size..][..shared * size];
                 let results = result.chunks_exact_mut(scratch.width);
                 for ((partial, running), result) in
@@ -418,21 +434,35 @@ fn finish(output: &mut [f32], value_size: usize, running: &[MaxSum], results: &[
     }
 }
 
-/// Some rows of one sequence with one KV head.
-struct AttendPiece<'a> {
-    table: &'a AttendKernels,
-    heads: AttentionOperands<'a>,
-    attention: AttentionParams,
-    head: usize,
-    sequence: &'a Sequence<'a>,
-    blocks: SequenceBlocks<'a>,
-    rows: Range<usize>,
+/// The rows of a piece: of one sequence, or of several that read the same blocks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PieceRows {
+    rows: [u32; TILE_QUERIES],
+    count: usize,
 }
 
-/// The positions that a row of the step sees.
-fn sees(attention: AttentionParams, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
-    let position = sequence.position as usize + row - sequence.rows.start as usize;
-    sequence.sees(attention.span, position)
+impl PieceRows {
+    fn of(rows: impl ExactSizeIterator<Item = usize>) -> PieceRows {
+        let count = rows.len();
+        let mut all = [0; TILE_QUERIES];
+        all[..count].iter_mut().zip(rows).for_each(|(into, row)| *into = row as u32);
+        PieceRows { rows: all, count }
+    }
+
+    fn row(&self, index: usize) -> usize {
+        self.rows[index] as usize
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rows[..self.count].iter().map(|row| *row as usize)
+    }
+}
+
+/// Some rows with one KV head.
+struct AttendPiece<'a> {
+    call: AttendCall<'a>,
+    head: usize,
+    rows: PieceRows,
 }
 
 /// The smallest range that contains both. With chosen positions it may also have some that neither reads.
@@ -466,14 +496,14 @@ struct QueryBatch {
 impl AttendPiece<'_> {
     /// The selection of a row, if it reads the positions of one only.
     fn selection(&self, row: usize) -> Option<&[f32]> {
-        self.heads.selected.map(|(all, numbers)| &all[row * numbers..][..numbers])
+        self.call.heads.selected.map(|(all, numbers)| &all[row * numbers..][..numbers])
     }
 
     /// The positions of a chunk that a row sees, counted from the chunk's beginning: from the first to the last one that
     /// it reads.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
-        let seen = sees(self.attention, self.sequence, row);
-        let mut part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        let mut part =
+            intersection(self.call.sees(row), chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
         if let Some(selection) = self.selection(row) {
             let mut selected = part.clone().filter(|position| is_selected(selection, *position));
             part = selected.next().map_or(0..0, |first| first..selected.next_back().unwrap_or(first) + 1);
@@ -483,14 +513,14 @@ impl AttendPiece<'_> {
     }
 
     fn queries(&self) -> usize {
-        self.rows.len() * self.attention.shared
+        self.rows.count * self.call.attention.shared
     }
 
     /// Sets the running max and sum of a row's queries to what they are before the first chunk: those of the
     /// sinks, if there are any.
     fn begin(&self, running: &mut [MaxSum]) {
-        let shared = self.attention.shared;
-        match self.heads.sinks {
+        let shared = self.call.attention.shared;
+        match self.call.heads.sinks {
             None => running.fill([f32::NEG_INFINITY, 0.0]),
             Some(sinks) => {
                 let sinks = &sinks[self.head * shared..(self.head + 1) * shared];
@@ -503,7 +533,7 @@ impl AttendPiece<'_> {
 
     /// The queries, in batches of one kernel call each.
     fn batches(&self, seen: &SeenPositions) -> impl Iterator<Item = QueryBatch> {
-        let (count, shared) = (self.queries(), self.attention.shared);
+        let (count, shared) = (self.queries(), self.call.attention.shared);
         (0..count).step_by(BATCH_MAX).map(move |first| {
             let queries = first..count.min(first + BATCH_MAX);
             let rows = &seen[queries.start / shared..queries.end.div_ceil(shared)];
@@ -516,7 +546,7 @@ impl AttendPiece<'_> {
     /// Writes the queries of each batch as `[dim][query]`, times the constant that scales scores to
     /// units of log 2, or to the argument of the cap.
     fn pack(&self, queries: &mut [f32]) {
-        let AttentionParams { kv_heads, shared, size, scale, softcap, .. } = self.attention;
+        let AttentionParams { kv_heads, shared, size, scale, softcap, .. } = self.call.attention;
         let factor = match softcap {
             None => f64::from(scale) * std::f64::consts::LOG2_E,
             Some(cap) => 2.0 * f64::from(scale) / f64::from(cap) * std::f64::consts::LOG2_E,
@@ -527,9 +557,9 @@ impl AttendPiece<'_> {
             let batch = &mut queries[first * size..(first + width) * size];
             batch.fill(0.0);
             for query in first..count.min(first + BATCH_MAX) {
-                let row = self.rows.start + query / shared;
+                let row = self.rows.row(query / shared);
                 let at = ((row * kv_heads + self.head) * shared + query % shared) * size;
-                let q = &self.heads.q[at..at + size];
+                let q = &self.call.heads.q[at..at + size];
                 for (into, value) in batch[query - first..].iter_mut().step_by(width).zip(q) {
                     *into = value * factor;
                 }
@@ -538,55 +568,55 @@ impl AttendPiece<'_> {
     }
 
     fn attend(&self, tile: &mut OutputTile<'_, f32>, scratch: &mut AttendScratch<'_>) {
-        let AttentionParams { shared, value_size, .. } = self.attention;
+        let AttentionParams { shared, value_size, .. } = self.call.attention;
         let width = scratch.width;
         self.pack(scratch.queries);
         let queries = self.queries();
         scratch.running[..queries].chunks_exact_mut(shared).for_each(|running| self.begin(running));
         scratch.results[..self.queries() * width].fill(0.0);
-        let seen = self.rows.clone().map(|row| sees(self.attention, self.sequence, row)).fold(0..0, union);
+        let seen = self.rows.iter().map(|row| self.call.sees(row)).fold(0..0, union);
         let chunks = seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS);
         for chunk in chunks.clone() {
-            self.chunk(chunk, chunk + 1 < chunks.end, scratch);
+            let ahead = match chunk + 1 < chunks.end {
+                true => self.call.chunk_keys(self.rows.row(0), self.head, chunk + 1),
+                false => &[],
+            };
+            self.chunk(chunk, ahead, scratch);
             for query in 0..self.queries() {
-                if !self.seen(self.rows.start + query / shared, chunk).is_empty() {
+                if !self.seen(self.rows.row(query / shared), chunk).is_empty() {
                     let values = query * width..(query + 1) * width;
                     let (result, sums) = (&mut scratch.results[values.clone()], &scratch.sums[values]);
-                    (self.table.join)(&mut scratch.running[query], result, scratch.partial[query], sums);
+                    (self.call.table.join)(&mut scratch.running[query], result, scratch.partial[query], sums);
                 }
             }
         }
-        for (index, row) in self.rows.clone().enumerate() {
+        for (index, row) in self.rows.iter().enumerate() {
             let running = &scratch.running[index * shared..(index + 1) * shared];
             let results = &scratch.results[index * shared * width..];
             finish(tile.row(row), value_size, running, results, width);
         }
     }
 
-    /// Computes the partial sums of a chunk. `more` tells whether another chunk follows.
-    fn chunk(&self, chunk: usize, more: bool, scratch: &mut AttendScratch<'_>) {
-        let first = self.rows.start;
-        let seen: SeenPositions = array::from_fn(|row| match row < self.rows.len() {
-            true => self.seen(first + row, chunk),
-            false => 0..0,
-        });
+    /// Computes the partial sums of a chunk. `ahead` is what is read next.
+    fn chunk(&self, chunk: usize, ahead: &[u8], scratch: &mut AttendScratch<'_>) {
+        let mut seen: SeenPositions = array::from_fn(|_| 0..0);
+        self.rows.iter().zip(&mut seen).for_each(|(row, seen)| *seen = self.seen(row, chunk));
         let some = seen.iter().cloned().fold(0..0, union);
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
-        let walk =
-            ChunkWalk { piece: self, first: chunk * (CHUNK_POSITIONS / BLOCK_POSITIONS), blocks, more };
+        let walk = ChunkWalk { piece: self, first: chunk * CHUNK_BLOCKS, blocks, ahead };
         walk.score(&seen, some.clone(), scratch);
-        let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
+        let AttentionParams { shared, softcap, .. } = self.call.attention;
+        let cap = softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         for query in 0..self.queries() {
-            let row = query / self.attention.shared;
-            let seen = seen[row].clone();
-            if let Some(selection) = self.selection(first + row) {
+            let seen = seen[query / shared].clone();
+            if let Some(selection) = self.selection(self.rows.row(query / shared)) {
                 let at = chunk * CHUNK_POSITIONS;
                 for position in seen.clone().filter(|position| !is_selected(selection, at + position)) {
                     scratch.scores[query][position] = f32::NEG_INFINITY;
                 }
             }
             if !seen.is_empty() {
-                scratch.partial[query] = (self.table.weigh)(&mut scratch.scores[query], seen, cap);
+                scratch.partial[query] = (self.call.table.weigh)(&mut scratch.scores[query], seen, cap);
             }
         }
         walk.blend(&seen, some, scratch);
@@ -605,17 +635,19 @@ struct ChunkWalk<'a> {
     first: usize,
     /// The blocks with a seen position, counted from the first.
     blocks: Range<usize>,
-    /// Whether the keys of the next chunk are read after the values of this one.
-    more: bool,
+    /// What is read after the values of this chunk.
+    ahead: &'a [u8],
 }
 
 impl<'a> ChunkWalk<'a> {
     fn keys(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.keys.head(self.piece.blocks, self.piece.head, self.first + block)
+        let AttendPiece { call, head, rows } = self.piece;
+        call.heads.keys.head(call.rows.blocks(rows.row(0)), *head, self.first + block)
     }
 
     fn values(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.values.head(self.piece.blocks, self.piece.head, self.first + block)
+        let AttendPiece { call, head, rows } = self.piece;
+        call.heads.values.head(call.rows.blocks(rows.row(0)), *head, self.first + block)
     }
 
     /// Whether cells are decoded to memory: if more than one batch reads them.
@@ -625,8 +657,8 @@ impl<'a> ChunkWalk<'a> {
 
     /// Computes the scores of all positions that some row sees.
     fn score(&self, seen: &SeenPositions, some: Range<usize>, scratch: &mut AttendScratch<'_>) {
-        let (table, size) = (self.piece.table, self.piece.attention.size);
-        let format = self.piece.heads.keys.format();
+        let (table, size) = (self.piece.call.table, self.piece.call.attention.size);
+        let format = self.piece.call.heads.keys.format();
         let tile_bytes = format.bytes(KEY_TILE, size);
         let decodes = self.decodes(format);
         for tile in some.start / KEY_TILE..some.end.div_ceil(KEY_TILE) {
@@ -641,8 +673,8 @@ impl<'a> ChunkWalk<'a> {
             let mut ahead = next.get(part).unwrap_or(&[]);
             let mut cells = Cells::Stored(format, stored);
             if decodes {
-                (table.widen_keys)(format, stored, &mut scratch.keys[..size * KEY_TILE]);
-                cells = Cells::Decoded(&scratch.keys[..size * KEY_TILE]);
+                (table.widen_keys)(format, stored, ahead, &mut scratch.keys[..size * KEY_TILE]);
+                (cells, ahead) = (Cells::Decoded(&scratch.keys[..size * KEY_TILE]), &[]);
             }
             let positions = tile * KEY_TILE..(tile + 1) * KEY_TILE;
             for batch in self.piece.batches(seen) {
@@ -660,8 +692,8 @@ impl<'a> ChunkWalk<'a> {
 
     /// Adds up the weighted values, block after block.
     fn blend(&self, seen: &SeenPositions, some: Range<usize>, scratch: &mut AttendScratch<'_>) {
-        let format = self.piece.heads.values.format();
-        let (table, width, decodes) = (self.piece.table, scratch.width, self.decodes(format));
+        let format = self.piece.call.heads.values.format();
+        let (table, width, decodes) = (self.piece.call.table, scratch.width, self.decodes(format));
         scratch.sums[..self.piece.queries().next_multiple_of(BATCH_MAX) * width].fill(0.0);
         for index in self.blocks.clone() {
             let at = index * BLOCK_POSITIONS;
@@ -669,17 +701,16 @@ impl<'a> ChunkWalk<'a> {
             let positions = positions.start - at..positions.end - at;
             let ahead = match index + 1 < self.blocks.end {
                 true => self.values(index + 1),
-                false if self.more => self.keys(CHUNK_POSITIONS / BLOCK_POSITIONS),
-                false => &[],
+                false => self.ahead,
             };
             let cells = Cells::Stored(format, self.values(index));
             let mut block = ValueBlock { cells, positions, width, next: ahead };
-            if self.piece.attention.held == ValuesHeld::InKeys {
+            if self.piece.call.attention.held == ValuesHeld::InKeys {
                 self.values_of_keys(index, format, scratch.keys, scratch.values);
                 block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
             } else if decodes {
                 (table.widen_values)(block.clone(), scratch.values);
-                block.cells = Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]);
+                (block.cells, block.next) = (Cells::Decoded(&scratch.values[..BLOCK_POSITIONS * width]), &[]);
             }
             for batch in self.piece.batches(seen) {
                 self.blend_batch(seen, &batch, at, block.clone(), scratch.scores, scratch.sums);
@@ -690,14 +721,14 @@ impl<'a> ChunkWalk<'a> {
 
     /// Decodes the values of a block that are the first numbers of its keys, which lie transposed.
     fn values_of_keys(&self, block: usize, format: Format, keys: &mut [f32], values: &mut [f32]) {
-        let AttentionParams { size, value_size, .. } = self.piece.attention;
+        let AttentionParams { size, value_size, .. } = self.piece.call.attention;
         let (tile_bytes, dims) =
             (format.bytes(KEY_TILE, size), value_size.next_multiple_of(KV_GROUP).min(size));
         let width = value_size.next_multiple_of(LANES);
         let tiles = self.keys(block).chunks_exact(tile_bytes);
         for (tile, values) in tiles.zip(values.chunks_exact_mut(KEY_TILE * width)) {
             let keys = &mut keys[..dims * KEY_TILE];
-            (self.piece.table.widen_keys)(format, &tile[..format.bytes(KEY_TILE, dims)], keys);
+            (self.piece.call.table.widen_keys)(format, &tile[..format.bytes(KEY_TILE, dims)], &[], keys);
             transpose(keys.as_chunks().0, width, values);
         }
     }
@@ -713,7 +744,7 @@ impl<'a> ChunkWalk<'a> {
         weights: &[ChunkWeights],
         sums: &mut [f32],
     ) {
-        let (table, shared, width) = (self.piece.table, self.piece.attention.shared, block.width);
+        let (table, shared, width) = (self.piece.call.table, self.piece.call.attention.shared, block.width);
         let in_block = |range: Range<usize>| {
             let range = intersection(range, at..at + BLOCK_POSITIONS);
             range.start - at.min(range.start)..range.end - at.min(range.end)

@@ -8,6 +8,7 @@ pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
 mod attend_scratch;
+mod attend_units;
 pub(crate) mod clamp;
 pub(crate) mod concat;
 pub(crate) mod delta_rule;

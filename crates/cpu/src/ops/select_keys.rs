@@ -83,7 +83,7 @@ impl Scorer<'_> {
         for (index, scores) in (first / KEY_TILE..).zip(scores.chunks_mut(KEY_TILE)) {
             let (block, part) = (index / PER_BLOCK, index % PER_BLOCK);
             let stored = &self.keys.head(blocks, 0, block)[part * tile_bytes..][..tile_bytes];
-            (self.table.attend.widen_keys)(format, stored, decoded);
+            (self.table.attend.widen_keys)(format, stored, &[], decoded);
             self.table.run(ScoreTile { q, weights, keys: decoded, scores });
         }
     }

@@ -43,7 +43,7 @@ pub fn stored(format: Format, positions: usize, values: usize, random: &mut Rand
 /// A decoded tile of keys, `[dim][position]`.
 fn keys(table: &Table, format: Format, tile: &[u8], size: usize) -> Vec<f32> {
     let mut wide = vec![f32::NAN; size * KEY_TILE];
-    (table.attend.widen_keys)(format, tile, &mut wide);
+    (table.attend.widen_keys)(format, tile, &[], &mut wide);
     wide
 }
 

@@ -68,7 +68,7 @@ fn score(table: &Table, format: Format, width: usize, operands: &mut Operands, t
     let size = head(format, operands);
     let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
     let mut keys = operands.results(size * KEY_TILE);
-    (portable().attend.widen_keys)(format, &tile, &mut keys);
+    (portable().attend.widen_keys)(format, &tile, &[], &mut keys);
     let queries = operands.numbers(size * width);
     let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE, operands);
     let cells =
@@ -156,7 +156,7 @@ fn widen_keys(table: &Table, format: Format, operands: &mut Operands, tally: &mu
     let size = head(format, operands);
     let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
     let mut wide = operands.results(size * KEY_TILE);
-    (table.attend.widen_keys)(format, &tile, &mut wide);
+    (table.attend.widen_keys)(format, &tile, prefetched(&tile, operands), &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let expected = if format.is_grouped() {
             let (group, within) = (index / (32 * KEY_TILE), index % (32 * KEY_TILE));
@@ -178,7 +178,7 @@ fn widen_values(table: &Table, format: Format, operands: &mut Operands, tally: &
         cells: Cells::Stored(format, &cells),
         positions: positions.clone(),
         width: columns,
-        next: &[],
+        next: prefetched(&cells, operands),
     };
     let mut wide = operands.memory.place(&vec![7.0; BLOCK_POSITIONS * columns]);
     (table.attend.widen_values)(block, &mut wide);

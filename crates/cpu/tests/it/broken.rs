@@ -557,8 +557,8 @@ fn wrong_weights_and_joins_are_detected() {
 fn wrong_decoding_of_state_is_detected() {
     let attend = portable().attend;
     let keys = attending(AttendKernels {
-        widen_keys: |format, tile, into| {
-            (portable().attend.widen_keys)(format, tile, into);
+        widen_keys: |format, tile, next, into| {
+            (portable().attend.widen_keys)(format, tile, next, into);
             into.swap(30, 31);
         },
         ..attend

@@ -91,7 +91,7 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
         ("blend", changed(|table| table.attend.blend = without_last_position)),
         ("score", changed(|table| table.attend.score = without_last_dim)),
         ("join", changed(|table| table.attend.join = |_, _, _, _| {})),
-        ("widen_keys", changed(|table| table.attend.widen_keys = |_, _, into| into.fill(0.5))),
+        ("widen_keys", changed(|table| table.attend.widen_keys = |_, _, _, into| into.fill(0.5))),
         ("widen_values", changed(|table| table.attend.widen_values = |_, into| into.fill(0.5))),
         ("halve", changed(|table| table.attend.halve = |_, bytes| bytes.fill(0x11))),
     ]

@@ -31,6 +31,7 @@ mod row_kernels;
 mod row_tables;
 mod row_timing;
 mod rows;
+mod shared_prefix;
 mod short_conv;
 mod sockets;
 mod speed;

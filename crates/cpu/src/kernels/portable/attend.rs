@@ -87,7 +87,7 @@ fn join(running: &mut MaxSum, result: &mut [f32], [top, sum]: MaxSum, sums: &[f3
     }
 }
 
-fn widen_keys(format: Format, tile: &[u8], into: &mut [f32]) {
+fn widen_keys(format: Format, tile: &[u8], _next: &[u8], into: &mut [f32]) {
     for (dim, line) in into.as_chunks_mut::<KEY_TILE>().0.iter_mut().enumerate() {
         read_keys(Cells::Stored(format, tile), dim, line);
     }

@@ -30,6 +30,9 @@ const BF16: u8 = 2;
 const Q8_0: u8 = 3;
 const Q4_0: u8 = 4;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// The scales of a group of columns of values in a block of positions.
 type BlockScales = [f32; BLOCK_POSITIONS];
 
@@ -99,8 +102,8 @@ fn read<V: Vectors, const FORMAT: u8>(v: V, bytes: &[u8], index: usize) -> V::Fl
         F16 => v.read_f16(bytes),
         BF16 => v.read_bf16(bytes),
         Q8_0 => v.to_floats(v.read_i8(bytes)),
-        _ if own == 0 => v.to_floats(v.read_lower_codes(bytes)),
-        _ => v.to_floats(v.read_upper_codes(bytes)),
+        _ if own == 0 => v.read_lower_codes(bytes),
+        _ => v.read_upper_codes(bytes),
     }
 }
 
@@ -206,7 +209,7 @@ impl Keys<'_> {
             let lines = group.chunks_exact(line).zip(next.chunks_exact(group_bytes / KV_GROUP));
             for ((line, next), queries) in lines.zip(queries) {
                 if PREFETCH {
-                    for line in next.chunks(64) {
+                    for line in next.chunks(LINE) {
                         prefetch_l2(line);
                     }
                 }
@@ -382,7 +385,7 @@ fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usi
     let next = if block.next.len() < bytes.len() { bytes } else { block.next };
     let (next, next_scales) = next.split_at(cells.len());
     if is_grouped::<FORMAT>() {
-        for line in next_scales[2 * BLOCK_POSITIONS * (column / KV_GROUP)..].chunks(64).take(4) {
+        for line in next_scales[2 * BLOCK_POSITIONS * (column / KV_GROUP)..].chunks(LINE).take(4) {
             prefetch_l2(line);
         }
     }
@@ -391,7 +394,7 @@ fn blend_vectors<V: Wide, const FORMAT: u8, const WIDTH: usize, const COUNT: usi
     let rows = cells[rows.clone()].chunks_exact(row_bytes).zip(next[rows].chunks_exact(row_bytes));
     for ((row, next), position) in rows.zip(start..end) {
         let (row, next) = (&row[left..left + part], &next[left..left + part]);
-        for line in next.chunks(64) {
+        for line in next.chunks(LINE) {
             prefetch_l2(line);
         }
         let mut values = [v.splat(0.0); COUNT];
@@ -455,12 +458,16 @@ impl<I: Isa> VectorKernel<I> for Join<'_> {
     }
 }
 
-pub(super) fn widen_keys<I: Isa>(isa: I, format: Format, tile: &[u8], into: &mut [f32]) {
-    by_format!(Cells::Stored(format, tile), |FORMAT, tile| isa.enter(WidenKeys::<FORMAT> { tile, into }));
+pub(super) fn widen_keys<I: Isa>(isa: I, format: Format, tile: &[u8], next: &[u8], into: &mut [f32]) {
+    let next = if next.len() < tile.len() { tile } else { next };
+    by_format!(Cells::Stored(format, tile), |FORMAT, tile| {
+        isa.enter(WidenKeys::<FORMAT> { tile, next, into });
+    });
 }
 
 struct WidenKeys<'a, const FORMAT: u8> {
     tile: &'a [u8],
+    next: &'a [u8],
     into: &'a mut [f32],
 }
 
@@ -468,12 +475,16 @@ impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenKeys<'_, FORMAT> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
-        let WidenKeys { tile, into } = self;
+        let WidenKeys { tile, next, into } = self;
         if !is_grouped::<FORMAT>() {
-            return decode_run::<I::Wide, FORMAT>(v, tile, into);
+            return decode_ahead::<I::Wide, FORMAT>(v, tile, next, into);
         }
         let groups = tile.chunks_exact(key_group_bytes::<FORMAT>());
-        for (group, into) in groups.zip(into.chunks_exact_mut(KV_GROUP * KEY_TILE)) {
+        let groups = groups.zip(next.chunks_exact(key_group_bytes::<FORMAT>()));
+        for ((group, next), into) in groups.zip(into.chunks_exact_mut(KV_GROUP * KEY_TILE)) {
+            for line in next.chunks(LINE) {
+                prefetch_l2(line);
+            }
             let (scales, group) = group.split_at(2 * KEY_TILE);
             let mut own = [v.splat(0.0); KEY_TILE / LANES];
             for (own, scales) in own.iter_mut().zip(scales.chunks_exact(2 * LANES)) {
@@ -497,15 +508,29 @@ fn decode_run<V: Wide, const FORMAT: u8>(v: V, bytes: &[u8], into: &mut [f32]) {
     }
 }
 
+/// As [`decode_run`]; each line prefetches one of `next`, which is as long.
+#[inline(always)]
+fn decode_ahead<V: Wide, const FORMAT: u8>(v: V, bytes: &[u8], next: &[u8], into: &mut [f32]) {
+    let values = LINE / bytes_of::<FORMAT>(LANES) * LANES;
+    for ((bytes, next), into) in bytes.chunks(LINE).zip(next.chunks(LINE)).zip(into.chunks_mut(values)) {
+        prefetch_l2(next);
+        decode_run::<V, FORMAT>(v, bytes, into);
+    }
+}
+
 pub(super) fn widen_values<I: Isa>(isa: I, block: ValueBlock<'_>, into: &mut [f32]) {
     let width = block.width;
     let range = block.positions.start * width..block.positions.end * width;
     let into = &mut into[range.clone()];
-    by_format!(block.cells, |FORMAT, bytes| isa.enter(WidenValues::<FORMAT> { bytes, range, width, into }));
+    by_format!(block.cells, |FORMAT, bytes| {
+        let next = if block.next.len() < bytes.len() { bytes } else { block.next };
+        isa.enter(WidenValues::<FORMAT> { bytes, next, range, width, into });
+    });
 }
 
 struct WidenValues<'a, const FORMAT: u8> {
     bytes: &'a [u8],
+    next: &'a [u8],
     range: Range<usize>,
     width: usize,
     into: &'a mut [f32],
@@ -515,14 +540,23 @@ impl<I: Isa, const FORMAT: u8> VectorKernel<I> for WidenValues<'_, FORMAT> {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
-        let WidenValues { bytes, range, width, into } = self;
+        let WidenValues { bytes, next, range, width, into } = self;
         let (cells, scales) = bytes.split_at(bytes_of::<FORMAT>(BLOCK_POSITIONS * width));
-        let cells = &cells[bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end)];
+        let (next, next_scales) = next.split_at(cells.len());
+        let bytes = bytes_of::<FORMAT>(range.start)..bytes_of::<FORMAT>(range.end);
+        let (cells, next) = (&cells[bytes.clone()], &next[bytes]);
         if !is_grouped::<FORMAT>() {
-            return decode_run::<I::Wide, FORMAT>(v, cells, into);
+            return decode_ahead::<I::Wide, FORMAT>(v, cells, next, into);
+        }
+        for line in next_scales.chunks(LINE) {
+            prefetch_l2(line);
         }
         let rows = cells.chunks_exact(bytes_of::<FORMAT>(width)).zip(into.chunks_exact_mut(width));
-        for (position, (cells, into)) in (range.start / width..).zip(rows) {
+        let rows = rows.zip(next.chunks_exact(bytes_of::<FORMAT>(width)));
+        for (position, ((cells, into), next)) in (range.start / width..).zip(rows) {
+            for line in next.chunks(LINE) {
+                prefetch_l2(line);
+            }
             let groups = cells.chunks_exact(bytes_of::<FORMAT>(KV_GROUP));
             let groups = groups.zip(into.as_chunks_mut::<KV_GROUP>().0);
             for (group, (cells, into)) in groups.enumerate() {

@@ -116,10 +116,10 @@ pub(super) unsafe trait Vectors: Copy {
     fn read_bf16(self, bytes: &[u8]) -> Self::Floats;
     /// The signed bytes that begin `bytes`.
     fn read_i8(self, bytes: &[u8]) -> Self::Integers;
-    /// The lower halves of the bytes that begin `bytes`, less 8: codes of Q4_0.
-    fn read_lower_codes(self, bytes: &[u8]) -> Self::Integers;
+    /// The lower halves of the bytes that begin `bytes`, less 8: the numbers of codes of Q4_0.
+    fn read_lower_codes(self, bytes: &[u8]) -> Self::Floats;
     /// As [`Vectors::read_lower_codes`], the upper halves.
-    fn read_upper_codes(self, bytes: &[u8]) -> Self::Integers;
+    fn read_upper_codes(self, bytes: &[u8]) -> Self::Floats;
     /// Rounds numbers to half precision and writes them to the beginning of `bytes`.
     fn write_f16(self, x: Self::Floats, bytes: &mut [u8]);
 

@@ -45,7 +45,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
             weigh: function!(|scores, seen, cap| attend::weigh),
             blend: function!(|weights, at, block, sums| attend::blend),
             join: function!(|running, result, partial, sums| attend::join),
-            widen_keys: function!(|format, tile, into| attend::widen_keys),
+            widen_keys: function!(|format, tile, next, into| attend::widen_keys),
             widen_values: function!(|block, into| attend::widen_values),
             halve: function!(|values, bytes| attend::halve),
         },

@@ -99,8 +99,8 @@ unsafe impl<V: Vectors<Lanes = [f32; WIDE / 2]>> Vectors for Twice<V> {
         read_f16(2) -> Floats;
         read_bf16(2) -> Floats;
         read_i8(1) -> Integers;
-        read_lower_codes(1) -> Integers;
-        read_upper_codes(1) -> Integers;
+        read_lower_codes(1) -> Floats;
+        read_upper_codes(1) -> Floats;
     }
 
     #[inline(always)]

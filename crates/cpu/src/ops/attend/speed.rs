@@ -1,17 +1,20 @@
 //! Measures the speed of attention, and that of only reading the same bytes:
 //! `cargo test --release -p girih-cpu --lib speed -- --ignored --nocapture`; to
-//! run one of them, `speed::decode` or `speed::prefill`.
+//! run one of them, `speed::decode`, `speed::shared` or `speed::prefill`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
 use girih_tensor::DType;
 
-use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, local_len, partials_len};
+use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, scratch};
+use crate::bound::OpScratch;
 use crate::kernels;
+use crate::limits::{Numbers, peaks};
 use crate::memory::Aligned;
 use crate::ops::{Executor, RowOrigin, StepRows};
+use crate::os;
 use crate::pool::{Grid, ThreadPool};
 use crate::state::CpuState;
 
@@ -28,13 +31,25 @@ const ATTENTION: AttentionParams = AttentionParams {
     span: Span::Full,
     softcap: None,
 };
+const DTYPES: [DType; 5] = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32];
 /// Rounds whose median is reported.
 const BENCH_ROUNDS: usize = 7;
 
+/// A step of `sequences` sequences, whose last `rows` rows end at position `context`, in each of `layers`. They
+/// share all blocks but the last.
+#[derive(Clone, Copy)]
+struct BenchStep {
+    layers: usize,
+    sequences: usize,
+    rows: usize,
+    context: usize,
+}
+
 /// Layers of attention, each with its own keys and values.
-fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
-    let output = OutputKind::Hidden;
-    let mut builder = Builder::new(Key { rows, sequences: 1, context, output_rows: rows, output });
+fn graph(BenchStep { layers, sequences, rows, context }: BenchStep, dtype: DType) -> Graph {
+    let (rows, sequences) = ((sequences * rows) as u32, sequences as u32);
+    let (context, output) = (context as u32, OutputKind::Hidden);
+    let mut builder = Builder::new(Key { rows, sequences, context, output_rows: rows, output });
     let mut x = builder.input("x", &[QUERY_HEADS, HEAD_SIZE], DType::F32);
     let group = builder.group(Span::Full);
     for layer in 0..layers {
@@ -46,45 +61,57 @@ fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
     builder.finish(x)
 }
 
-/// A step whose last `rows` rows end at position `context`, in each of `layers`.
+/// Attention to state, ready to run.
 struct AttendBench {
     cache: CpuState,
-    layers: usize,
-    rows: usize,
-    context: usize,
+    step: BenchStep,
     pool: ThreadPool,
     locals: Vec<Aligned<f32>>,
     partials: Aligned<f32>,
+    words: Aligned<u32>,
 }
 
 impl AttendBench {
-    fn new(layers: usize, rows: usize, context: usize, dtype: DType, threads: usize) -> AttendBench {
-        let graph = graph(layers, rows as u32, context as u32, dtype);
-        let blocks = context.div_ceil(BLOCK_POSITIONS);
+    fn new(step: BenchStep, dtype: DType, threads: usize) -> AttendBench {
+        let graph = graph(step, dtype);
+        let blocks = step.context.div_ceil(BLOCK_POSITIONS) - 1 + step.sequences;
         let mut cache = CpuState::new(&graph, &[blocks as u32]).unwrap();
         let group = girih_graph::GroupId(0);
         // As f16 or bf16, numbers near 1; as q8_0, any scale and integers near 50.
         let len = cache.export(group, Block(0)).unwrap().len();
         let bytes: Vec<u8> = (0..len).map(|i| if i % 2 == 0 { (i * 37) as u8 } else { 0x3c }).collect();
         (0..blocks).for_each(|block| cache.import(group, Block(block as u32), &bytes).unwrap());
-        let local = local_len(QUERY_HEADS / KV_HEADS, HEAD_SIZE, HEAD_SIZE);
+        let OpScratch { local, partials, words } = scratch(graph.key, ATTENTION);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a test").unwrap()).collect();
-        let partials = Aligned::zeroed(partials_len(graph.key, ATTENTION), "a test").unwrap();
+        let partials = Aligned::zeroed(partials, "a test").unwrap();
+        let words = Aligned::zeroed(words, "a test").unwrap();
         let pool = ThreadPool::new(threads).unwrap();
-        AttendBench { cache, layers, rows, context, pool, locals, partials }
+        AttendBench { cache, step, pool, locals, partials, words }
     }
 
-    /// Returns the seconds of a layer of attention.
-    fn attend(&mut self) -> f64 {
-        let blocks: Vec<Block> = (0..self.context.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
-        let position = (self.context - self.rows) as u32;
-        let rows = Range32 { start: 0, end: self.rows as u32 };
-        let sequence = Sequence { blocks: &[&blocks], position, rows, outputs: Outputs::All, spans: &[] };
-        let origins: Vec<RowOrigin> =
-            (0..self.rows as u32).map(|row| RowOrigin { sequence: 0, position: position + row }).collect();
-        let rows = StepRows { sequences: &[sequence], origins: &origins, output_rows: &[] };
-        let q: Vec<f32> =
-            (0..self.rows * QUERY_HEADS * HEAD_SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
+    /// Times a layer of attention.
+    fn attend(&mut self) -> BenchTime {
+        let BenchStep { layers, sequences, rows, context } = self.step;
+        let prefix = context.div_ceil(BLOCK_POSITIONS) - 1;
+        let own = (prefix..).take(sequences);
+        let blocks: Vec<Vec<Block>> =
+            own.map(|own| (0..prefix).chain([own]).map(|block| Block(block as u32)).collect()).collect();
+        let blocks: Vec<[&[Block]; 1]> = blocks.iter().map(|blocks| [&blocks[..]]).collect();
+        let position = (context - rows) as u32;
+        let sequence = |(index, blocks)| {
+            let rows = Range32 { start: (index * rows) as u32, end: ((index + 1) * rows) as u32 };
+            Sequence { blocks, position, rows, outputs: Outputs::All, spans: &[] }
+        };
+        let listed: Vec<Sequence<'_>> =
+            blocks.iter().enumerate().map(|(index, blocks)| sequence((index, &blocks[..]))).collect();
+        let origin = |row: usize| RowOrigin {
+            sequence: (row / rows) as u32,
+            position: position + (row % rows) as u32,
+        };
+        let rows = sequences * rows;
+        let origins: Vec<RowOrigin> = (0..rows).map(origin).collect();
+        let step_rows = StepRows { sequences: &listed, origins: &origins, output_rows: &[] };
+        let q: Vec<f32> = (0..rows * QUERY_HEADS * HEAD_SIZE).map(|i| (i % 97) as f32 / 97.0 - 0.5).collect();
         let mut output = vec![0.0; q.len()];
         let table = &kernels::by_name(isa()).unwrap();
         let mut executor = Executor {
@@ -92,25 +119,26 @@ impl AttendBench {
             pool: &self.pool,
             locals: &mut self.locals,
             partials: &mut self.partials,
-            words: &mut [],
+            words: &mut self.words,
             variant: [""; 4],
         };
-        let start = Instant::now();
-        for layer in 0..self.layers {
+        let start = BenchStart::now();
+        for layer in 0..layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
             let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
-            attend(&mut executor, heads, ATTENTION, rows, &mut output);
+            attend(&mut executor, heads, ATTENTION, step_rows, &mut output);
         }
         assert!(output.iter().all(|x| x.is_finite()));
-        start.elapsed().as_secs_f64() / self.layers as f64
+        start.taken(layers)
     }
 
-    /// Returns the seconds of reading a layer's keys and values, and their bytes.
-    fn read(&mut self) -> (f64, usize) {
+    /// Times reading a layer's keys and values, and returns their bytes.
+    fn read(&mut self) -> (BenchTime, usize) {
+        let layers = self.step.layers;
         let mut sums = vec![0u8; 16];
         let mut bytes = 0;
-        let start = Instant::now();
-        for tensor in 0..2 * self.layers {
+        let start = BenchStart::now();
+        for tensor in 0..2 * layers {
             let all = self.cache.tensor(tensor).bytes();
             bytes += all.len();
             let part = all.len() / 16;
@@ -125,8 +153,43 @@ impl AttendBench {
             });
         }
         assert!(sums.iter().any(|sum| *sum != 1));
-        (start.elapsed().as_secs_f64() / self.layers as f64, bytes / self.layers)
+        (start.taken(layers), bytes / layers)
     }
+}
+
+/// The milliseconds of a layer, and those of all threads on CPUs, which other processes lengthen less.
+struct BenchTime {
+    wall: f64,
+    cpu: f64,
+}
+
+/// The beginning of what is timed.
+struct BenchStart {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl BenchStart {
+    fn now() -> BenchStart {
+        BenchStart { at: Instant::now(), cpu: os::cpu_time() }
+    }
+
+    fn taken(self, layers: usize) -> BenchTime {
+        let each = |time: Duration| time.as_secs_f64() * 1e3 / layers as f64;
+        BenchTime { wall: each(self.at.elapsed()), cpu: each(os::cpu_time() - self.cpu) }
+    }
+}
+
+/// The operations in `f32` of a second of CPU time that a loop of nothing else does: the best of several runs.
+fn peak() -> f64 {
+    const ROUNDS: u64 = 20_000_000;
+    let peak = peaks().iter().find(|peak| peak.numbers == Numbers::F32).unwrap();
+    let run = || {
+        let before = os::cpu_time();
+        (peak.run)(ROUNDS);
+        (peak.operations * ROUNDS) as f64 / (os::cpu_time() - before).as_secs_f64()
+    };
+    (0..5).map(|_| run()).fold(0.0, f64::max)
 }
 
 /// The name of the best kernels, which are measured.
@@ -134,33 +197,50 @@ fn isa() -> &'static str {
     kernels::tables()[0].name
 }
 
-/// The median and the minimum, in milliseconds.
-fn spread(mut seconds: Vec<f64>) -> (f64, f64) {
-    seconds.sort_by(f64::total_cmp);
-    (seconds[seconds.len() / 2] * 1e3, seconds[0] * 1e3)
+/// The median and the minimum.
+fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0])
 }
 
-fn decode_at(context: usize, layers: usize, rounds: usize) {
+/// Prints the times of a layer, and its share of the peak by the minimum of CPU time.
+fn report(what: &str, rounds: &[BenchTime], operations: f64) {
+    let wall = spread(rounds.iter().map(|taken| taken.wall));
+    let cpu = spread(rounds.iter().map(|taken| taken.cpu));
+    let (rate, peak) = (operations / cpu.1 * 1e-6, peak() * 1e-9);
+    print!(
+        "{} {what}: {:.3} ms, at least {:.3}; of CPU time {:.3}, {:.3}: {rate:.1} of {peak:.1} GFLOPS ({:.0} %)",
+        isa(),
+        wall.0,
+        wall.1,
+        cpu.0,
+        cpu.1,
+        rate / peak * 100.0
+    );
+}
+
+/// Measures steps of one row of each sequence, and reading the bytes of all blocks once.
+fn decode_at(step: BenchStep, rounds: usize) {
+    let BenchStep { layers, sequences, context, .. } = step;
     for threads in [1, 2] {
-        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::F32] {
-            let mut bench = AttendBench::new(layers, 1, context, dtype, threads);
+        for dtype in DTYPES {
+            let mut bench = AttendBench::new(step, dtype, threads);
             bench.attend();
-            let rounds: Vec<_> = (0..rounds).map(|_| (bench.attend(), bench.read())).collect();
-            let bytes = rounds[0].1.1 as f64;
-            let attend = spread(rounds.iter().map(|round| round.0).collect());
-            let read = spread(rounds.iter().map(|round| round.1.0).collect());
+            let (attend, read): (Vec<_>, Vec<_>) =
+                (0..rounds).map(|_| (bench.attend(), bench.read())).unzip();
+            let operations = 4.0 * (sequences * context * HEAD_SIZE * QUERY_HEADS) as f64;
+            let what = format!("threads {threads}, {dtype}, {sequences} x {context} x {layers} layers");
+            report(&what, &attend, operations);
+            let least = |cpu: &dyn Fn(&BenchTime) -> f64| {
+                let [attend, read] =
+                    [spread(attend.iter().map(cpu)).1, spread(read.iter().map(|(read, _)| cpu(read))).1];
+                (read, read / attend * 100.0)
+            };
+            let ((wall, of_wall), (cpu, of_cpu)) = (least(&|taken| taken.wall), least(&|taken| taken.cpu));
+            let rate = read[0].1 as f64 / wall * 1e-6;
             println!(
-                "{} threads {threads} {dtype} context {context} x {layers} layers, median and minimum: {:.3} {:.3} ms, \
-                 {:.1} {:.1} GB/s; bare read {:.3} {:.3} ms, {:.1} {:.1} GB/s",
-                isa(),
-                attend.0,
-                attend.1,
-                bytes / attend.0 * 1e-6,
-                bytes / attend.1 * 1e-6,
-                read.0,
-                read.1,
-                bytes / read.0 * 1e-6,
-                bytes / read.1 * 1e-6,
+                "; bare read at least {wall:.3} ms, {rate:.1} GB/s ({of_wall:.0} %), of CPU time {cpu:.3} ({of_cpu:.0} %)"
             );
         }
     }
@@ -169,35 +249,45 @@ fn decode_at(context: usize, layers: usize, rounds: usize) {
 #[test]
 #[ignore = "a measurement"]
 fn decode() {
-    for (context, layers) in [(16384, 8), (4096, 24), (1024, 32)] {
-        decode_at(context, layers, BENCH_ROUNDS);
+    for (context, layers) in [(32768, 4), (16384, 8), (4096, 24), (1024, 32)] {
+        decode_at(BenchStep { layers, sequences: 1, rows: 1, context }, BENCH_ROUNDS);
+    }
+}
+
+/// The bytes per second count the shared blocks once.
+#[test]
+#[ignore = "a measurement"]
+fn shared() {
+    for (context, layers) in [(16384, 8), (4096, 24)] {
+        decode_at(BenchStep { layers, sequences: 8, rows: 1, context }, BENCH_ROUNDS);
     }
 }
 
 #[test]
 #[ignore = "a measurement"]
 fn cached() {
-    decode_at(1024, 1, 1000);
+    decode_at(BenchStep { layers: 1, sequences: 1, rows: 1, context: 1024 }, 1000);
 }
 
+/// Whole prompts, and the last rows of a long one.
 #[test]
 #[ignore = "a measurement"]
 fn prefill() {
     for threads in [1, 2] {
-        for rows in [32, 512, 2048] {
-            for dtype in [DType::F16, DType::Q8_0, DType::Q4_0, DType::F32] {
-                let mut bench = AttendBench::new(1, rows, rows, dtype, threads);
+        for (rows, context) in [(512, 512), (2048, 2048), (128, 32768)] {
+            for dtype in DTYPES {
+                let step = BenchStep { layers: 1, sequences: 1, rows, context };
+                let mut bench = AttendBench::new(step, dtype, threads);
                 bench.attend();
-                let rounds = if rows < 100 { 300 } else { BENCH_ROUNDS };
-                let (median, min) = spread((0..rounds).map(|_| bench.attend()).collect());
-                let operations = 4.0 * (rows * (rows + 1) / 2 * HEAD_SIZE * QUERY_HEADS) as f64;
-                println!(
-                    "{} threads {threads} {dtype} prefill {rows}, median and minimum: {median:.3} {min:.3} ms, \
-                     {:.1} {:.1} GFLOPS",
-                    isa(),
-                    operations / median * 1e-6,
-                    operations / min * 1e-6,
+                let rounds: Vec<_> = (0..BENCH_ROUNDS).map(|_| bench.attend()).collect();
+                let products = rows * (context - rows) + rows * (rows + 1) / 2;
+                let operations = 4.0 * (products * HEAD_SIZE * QUERY_HEADS) as f64;
+                report(
+                    &format!("threads {threads}, {dtype}, prefill {rows} to {context}"),
+                    &rounds,
+                    operations,
                 );
+                println!();
             }
         }
     }
