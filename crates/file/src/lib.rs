@@ -1,4 +1,5 @@
-//! Containers of tensors: safetensors and GGUF files, whole or in shards, and folders of IEBIN; and block-sparse matrices.
+//! Containers of tensors: safetensors and GGUF files, whole or in shards, FastFlowLM's `model.q4nx`, and folders of IEBIN; and
+//! block-sparse matrices.
 //!
 //! A [`Container`] lists its tensors and reads parts of them on demand; it
 //! does not interpret them. Every size in a file is checked against the file's
@@ -53,6 +54,7 @@ pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use mlx::MlxQuantization;
 pub use nearest::{nearest, similar};
 pub use open::{is_projector, projector_files};
+pub use q4nx::{OWN_Q4NX_FAMILY, Q4NX_FILE};
 pub use outside::{
     copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
     write_companion,
