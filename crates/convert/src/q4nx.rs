@@ -94,12 +94,15 @@ pub(super) fn write(
     ordered.sort_by_key(|planned| ranks[&planned.tensor.name]);
     let mut pending = factors.iter().peekable();
     let writes = ordered.iter().map(|planned| (&planned.tensor, *planned));
-    let mut report = stream::write_each(&model.weights, writes, options, progress, &mut |tensor, name, put| {
-        while let Some((name, bytes)) = pending.next_if(|(name, _)| ranks[name] < ranks[&tensor.tensor.name]) {
-            writer.append(name, bytes)?;
-        }
-        put_tensor(&mut writer, tensor, name, put)
-    })?;
+    let mut report =
+        stream::write_each(&model.weights, writes, options, progress, &mut |tensor, name, put| {
+            while let Some((name, bytes)) =
+                pending.next_if(|(name, _)| ranks[name] < ranks[&tensor.tensor.name])
+            {
+                writer.append(name, bytes)?;
+            }
+            put_tensor(&mut writer, tensor, name, put)
+        })?;
     pending.try_for_each(|(name, bytes)| writer.append(name, bytes))?;
     for (written, planned) in report.tensors.iter_mut().zip(&ordered) {
         written.stored = planned.dtype();
@@ -132,7 +135,8 @@ fn put_tensor(
         }
         TensorForm::Tiles([padded_rows, padded_columns]) => {
             let tile_row = dtype.matrix_bytes(height, columns)?;
-            let padding = (padded_columns.div_ceil(width) - columns.div_ceil(width)) * DType::Q4NX.block_bytes();
+            let padding =
+                (padded_columns.div_ceil(width) - columns.div_ceil(width)) * DType::Q4NX.block_bytes();
             let mut missing = padded_rows.div_ceil(height);
             let mut each = |rows: &[u8]| {
                 missing -= 1;
@@ -161,7 +165,9 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<FileTensor>>
     let mut planned = Vec::new();
     for (weight, entry, layer) in weights(arch, &model.weights, model.facts.layers.len()) {
         let Some(name) = entry.hf.as_deref() else {
-            return Err(Error::new(format!("'{weight}' has no name on the hub, so model.q4nx cannot have it")));
+            return Err(Error::new(format!(
+                "'{weight}' has no name on the hub, so model.q4nx cannot have it"
+            )));
         };
         check_whole(&weight, name, entry.hf_part)?;
         planned.push(plan_one(model, &weight, at(name, layer), &mut chooser)?);
@@ -205,7 +211,10 @@ fn plan_one(model: &ModelFiles, weight: &str, name: String, chooser: &mut Choose
         }
     };
     let (layout, parts, weight) = (FileLayout::Ours, Vec::new(), weight.to_owned());
-    Ok(FileTensor { tensor: Planned { weight, name, shape, source, stored, layout, note, pruning, parts }, form })
+    Ok(FileTensor {
+        tensor: Planned { weight, name, shape, source, stored, layout, note, pruning, parts },
+        form,
+    })
 }
 
 /// The format whose integers the tiles of a matrix have. Rows that are no whole blocks, which FastFlowLM's models do not have, are
@@ -225,7 +234,9 @@ fn factors(model: &ModelFiles) -> Result<Option<(String, Vec<u8>)>> {
     let (Some(name), Some(_)) = (named, &model.arch().q4nx) else { return Ok(None) };
     let container = model.weights.container();
     if container.kind() == ContainerKind::Q4nx {
-        let Some(info) = container.tensors().get(&name).filter(|info| info.dtype == DType::BF16) else { return Ok(None) };
+        let Some(info) = container.tensors().get(&name).filter(|info| info.dtype == DType::BF16) else {
+            return Ok(None);
+        };
         let mut bytes = vec![0; info.bytes as usize];
         container.read(info, 0, &mut bytes)?;
         return Ok(Some((name, bytes)));

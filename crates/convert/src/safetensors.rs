@@ -141,9 +141,7 @@ fn new_tensor(FolderTensor { tensor, blocks }: &FolderTensor) -> Result<NewTenso
 fn metadata(model: &ModelFiles, planned: &[FolderTensor]) -> BTreeMap<String, String> {
     let source = model.weights.container().metadata().iter();
     let strings = source.filter_map(|(key, value)| match value {
-        MetadataValue::String(text) if !sparse_blocks::is_pair(key) => {
-            Some((key.to_owned(), text.clone()))
-        }
+        MetadataValue::String(text) if !sparse_blocks::is_pair(key) => Some((key.to_owned(), text.clone())),
         _ => None,
     });
     let pairs = planned.iter().filter_map(|FolderTensor { tensor, blocks }| {

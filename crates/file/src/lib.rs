@@ -54,12 +54,12 @@ pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use mlx::MlxQuantization;
 pub use nearest::{nearest, similar};
 pub use open::{is_projector, projector_files};
-pub use q4nx::{OWN_Q4NX_FAMILY, Q4NX_FILE};
 pub use outside::{
     copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
     write_companion,
 };
 pub use private::{FolderLock, PrivateFolder, try_lock_file};
+pub use q4nx::{OWN_Q4NX_FAMILY, Q4NX_FILE};
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
 pub use split_name::SplitName;

@@ -52,10 +52,8 @@ impl Container {
             Some("gguf") => open_gguf(path, limits),
             Some("q4nx") => open_files(ContainerKind::Q4nx, vec![path.to_owned()], limits),
             Some("iebs") => open_iebs(path).map_err(|error| error.of(path.display())),
-            _ => {
-                Err(Error::new("is neither a folder nor a .safetensors, .gguf, .q4nx or .iebs file")
-                    .of(path.display()))
-            }
+            _ => Err(Error::new("is neither a folder nor a .safetensors, .gguf, .q4nx or .iebs file")
+                .of(path.display())),
         }
     }
 

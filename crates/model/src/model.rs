@@ -52,7 +52,7 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
+    /// Opens the model at `path`: a folder, a `.safetensors`, a `.gguf` or a `.q4nx`.
     ///
     /// # Errors
     /// When the files are malformed, the architecture is unknown, the weights are not those of
@@ -72,7 +72,9 @@ impl ModelFiles {
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => GenerationConfig::read(folder, limits)?,
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
+                GenerationConfig::read(folder, limits)?
+            }
         };
         let options = options.into();
         let allow_keys = options.allow_keys.clone();

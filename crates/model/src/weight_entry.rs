@@ -60,7 +60,9 @@ pub(crate) const COLOURS: usize = 3;
 /// The name of a weight's tensor in the container, and the weight's part of it.
 pub(crate) fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<TensorPart>) {
     match kind {
-        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => (weight.hf.as_deref(), weight.hf_part),
+        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
+            (weight.hf.as_deref(), weight.hf_part)
+        }
         ContainerKind::Gguf => (weight.gguf.as_deref(), weight.gguf_part),
     }
 }

@@ -16,7 +16,10 @@ pub fn q4nx_tiles(dtype: DType, [rows, columns]: [usize; 2], bytes: &[u8]) -> Re
     }
     let need = dtype.matrix_bytes(rows, columns)?;
     if bytes.len() != need {
-        return Err(Error::new(format!("{} bytes were given; {rows} x {columns} of {dtype} takes {need}", bytes.len())));
+        return Err(Error::new(format!(
+            "{} bytes were given; {rows} x {columns} of {dtype} takes {need}",
+            bytes.len()
+        )));
     }
     let (size, (height, width)) = (dtype.block_bytes(), DType::Q4NX.tile());
     let (blocks, in_tile) = (columns / dtype.tile().1, width / dtype.tile().1);

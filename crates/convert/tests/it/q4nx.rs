@@ -82,8 +82,28 @@ fn a_copy_has_the_rounded_weights_and_is_copied_without_loss() {
     for fixture in fixtures() {
         let model = open(&fixture);
         let once = folder.join(name_of(&fixture));
-        write(&model, &once, &options("q4nx")).unwrap_or_else(|error| panic!("{}: {error}", fixture.display()));
+        write(&model, &once, &options("q4nx"))
+            .unwrap_or_else(|error| panic!("{}: {error}", fixture.display()));
         check(&model, &once);
+    }
+}
+
+/// Families, and the SHA-256 of what FastFlowLM's converter makes of their GGUF in `fixtures/q4nx` (`scripts/q4nx_models.py`).
+const BY_FASTFLOWLM: [(&str, &str); 4] = [
+    ("gemma3", "cbf0f715f0edf29a3ab84bfab948d17ee2aee5b17cd3be428c9d91b8899ee273"),
+    ("llama", "8b8604b680c31da35a2f1c953a6ca1a035f55b35d06adcecf3cf03b03469e213"),
+    ("qwen2", "fa8413480d26330e7d2b9050c7a45b23655a9850a734134e72dadc43e1ed8de2"),
+    ("qwen3", "87421304cc627f2db2433658661c831465487d48cd758cca6f0692b1586754b6"),
+];
+
+#[test]
+fn a_gguf_becomes_the_file_of_fastflowlms_converter() {
+    let folder = empty_folder("convert-q4nx-theirs");
+    for (family, digest) in BY_FASTFLOWLM {
+        let model = open(&committed("q4nx").join(format!("{family}.gguf")));
+        write(&model, &folder.join(family), &options("q4nx")).unwrap();
+        let file = Container::open(&folder.join(family).join("model.q4nx"), &FileLimits::DEFAULT).unwrap();
+        assert_eq!(file.sha256().unwrap(), digest, "{family}");
     }
 }
 
@@ -110,7 +130,11 @@ fn a_gguf_of_q4_0_or_q4_1_keeps_its_integers() {
         write(&open(&committed(fixture)), &gguf, &options(file_type)).unwrap();
         let model = open(&gguf);
         let report = write(&model, &out, &options("q4nx")).unwrap();
-        assert!(report.warnings.iter().any(|warning| warning.contains("no config.json")), "{:?}", report.warnings);
+        assert!(
+            report.warnings.iter().any(|warning| warning.contains("no config.json")),
+            "{:?}",
+            report.warnings
+        );
         let container = Container::open(&out.join("model.q4nx"), &FileLimits::DEFAULT).unwrap();
         let mut kept = 0;
         for weight in model.weights.names() {
@@ -167,7 +191,8 @@ fn a_q4nx_model_becomes_a_gguf() {
 #[test]
 fn a_recipe_keeps_a_matrix_plain() {
     let out = empty_folder("convert-q4nx-recipe").join("packed");
-    let recipe = "[[rule]]\ntensors = '*.v.weight'\ntype = 'f32'\n[[rule]]\ntensors = 'head.weight'\ntype = 'bf16'";
+    let recipe =
+        "[[rule]]\ntensors = '*.v.weight'\ntype = 'f32'\n[[rule]]\ntensors = 'head.weight'\ntype = 'bf16'";
     let model = open(&committed(SMALL));
     write(&model, &out, &with_recipe("q4nx", recipe)).unwrap();
     let copy = open(&out);
@@ -202,7 +227,8 @@ fn files_that_differ_are_refused_by_name() {
     let config = std::fs::read_to_string(out.join("config.json")).unwrap();
     let intermediate = config.split("\"intermediate_size\":").nth(1).unwrap();
     let size: usize = intermediate.split([',', '\n', '}']).next().unwrap().trim().parse().unwrap();
-    let other = config.replace(&format!("\"intermediate_size\": {size}"), &format!("\"intermediate_size\": {}", size + 32));
+    let other = config
+        .replace(&format!("\"intermediate_size\": {size}"), &format!("\"intermediate_size\": {}", size + 32));
     assert_ne!(config, other);
     std::fs::write(out.join("config.json"), other).unwrap();
     let error = ModelFiles::open(&out, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();

@@ -130,7 +130,8 @@ fn tiles_of_q4_0_and_q4_1_keep_their_integers() {
             let mut expected = vec![0u8; rows.div_ceil(32) * columns.div_ceil(256) * 5120];
             for row in 0..rows {
                 for column in 0..columns {
-                    let block = &bytes[(row * columns + column) / 32 * dtype.block_bytes()..][..dtype.block_bytes()];
+                    let block =
+                        &bytes[(row * columns + column) / 32 * dtype.block_bytes()..][..dtype.block_bytes()];
                     let (head, codes) = block.split_at(dtype.block_bytes() - 16);
                     let within = column % 32;
                     let code = codes[within % 16] >> (within / 16 * 4) & 15;
@@ -147,7 +148,10 @@ fn tiles_of_q4_0_and_q4_1_keep_their_integers() {
                 }
             }
             let first = tiles.iter().zip(&expected).position(|(a, b)| a != b);
-            assert!(tiles.len() == expected.len() && first.is_none(), "{dtype} {rows} x {columns}: byte {first:?}");
+            assert!(
+                tiles.len() == expected.len() && first.is_none(),
+                "{dtype} {rows} x {columns}: byte {first:?}"
+            );
         }
     }
     let error = q4nx_tiles(DType::Q8_0, [32, 256], &[]).unwrap_err().to_string();
