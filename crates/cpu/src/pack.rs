@@ -427,6 +427,32 @@ fn six_bits(packed: &[u8]) -> [u8; 16] {
 mod tests {
     use super::*;
 
+    /// Every number of a tile, from the definition of the layout; of a tile without minimums, too.
+    #[test]
+    fn tiles_become_units_with_the_same_numbers() {
+        for has_minimums in [true, false] {
+            let mut tile: Vec<u8> = (0..TILE).map(|i| (i * 7 + i / 256 * 13) as u8).collect();
+            // Scales and minimums of ordinary size.
+            tile[..1024].iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0x3c | *byte & 0x80);
+            if !has_minimums {
+                tile[512..1024].fill(0);
+            }
+            let mut values = vec![0.0; 32 * 256];
+            DType::Q4NX.unpack(&tile, &mut values);
+            let mut unit = vec![0; TILE];
+            pack_band(DType::Q4NX, 256, &tile, &mut unit);
+            for (index, value) in values.into_iter().enumerate() {
+                let (row, column) = (index / 256, index % 256);
+                let code = unit[column / 4 * LINE + row % LANES * 4 + column % 4] >> (row / LANES * 4) & 15;
+                let [scale, minimum] = [4096, 4608].map(|table| {
+                    let at = table + 2 * (column / GROUP * BAND + row);
+                    bf16::from_le_bytes([unit[at], unit[at + 1]]).to_f32()
+                });
+                assert_eq!(scale * f32::from(code) + minimum, value, "row {row}, column {column}");
+            }
+        }
+    }
+
     /// Missing rows that share lanes with existing ones are zeros; so are lanes without rows.
     #[test]
     fn missing_rows_are_zeros() {
