@@ -9,7 +9,7 @@ fn shown(metadata: &str, dtype: &str, shape: &str, bytes: usize) -> String {
     let header = format!(
         r#"{{"__metadata__":{metadata},"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,{bytes}]}}}}"#
     );
-    let file = raw::safetensors(&header, bytes).bytes().to_vec();
+    let file = raw::safetensors(&header, bytes);
     match Container::memory(ContainerKind::Q4nx, "file", file, &FileLimits::DEFAULT) {
         Ok(container) => match container.tensor("w") {
             Ok(info) => format!("{} {}", info.dtype, info.shape),

@@ -126,7 +126,7 @@ fn of_configurations(compiler: &Compiler) -> (Vec<String>, Vec<String>) {
 fn of_fixture(compiler: &Compiler, name: &str) -> Vec<String> {
     let path = repository("tests/fixtures").join(name);
     let model = ModelFiles::open(&path, Vec::new(), &ModelLimits::DEFAULT).unwrap();
-    let mut rows = Vec::new();
+    let mut found = Vec::new();
     let (steps, output): (&[u32], _) = match model.facts.is_encoder() {
         true => (&[64], OutputKind::Hidden),
         false => (&[64, 1], OutputKind::Logits),
@@ -134,15 +134,18 @@ fn of_fixture(compiler: &Compiler, name: &str) -> Vec<String> {
     let context = model.facts.sizes.context.min(128) as u32;
     let key = |rows: &u32| Key { context, ..key((*rows).min(context), output) };
     let graphs: Vec<Graph> = steps.iter().map(|rows| model.graph(key(rows), DType::BF16).unwrap()).collect();
-    rows.push(self::row(compiler, name, &graphs));
+    found.push(row(compiler, name, &graphs));
     if model.may_have_tower() {
         let tower = model.tower(None, &ModelLimits::DEFAULT).unwrap();
         let parts = [TowerPart::Patches, TowerPart::Cells].map(|part| tower.graph(part).unwrap());
-        rows.extend(parts.iter().zip(["tower", "projector"]).map(|(graph, part)| {
-            self::row(compiler, &format!("{name}, {part}"), std::slice::from_ref(graph))
-        }));
+        found.extend(
+            parts
+                .iter()
+                .zip(["tower", "projector"])
+                .map(|(graph, part)| row(compiler, &format!("{name}, {part}"), std::slice::from_ref(graph))),
+        );
     }
-    rows
+    found
 }
 
 #[test]
