@@ -27,8 +27,8 @@ pub(super) struct ColumnPadding {
     /// The value that each value is a view of.
     roots: Vec<ValueId>,
     /// The multiple of columns of each value that is a view of heads, or as wide as one: the values of one KV
-    /// head and its query heads, so that padding is whole heads of whole groups.
-    groups: Vec<Option<u32>>,
+    /// head and its query heads, so that padding is whole heads of whole groups. 1 for others.
+    groups: Vec<u32>,
 }
 
 impl ColumnPadding {
@@ -57,22 +57,18 @@ impl ColumnPadding {
             _ => None,
         });
         let attended: Vec<_> = attended.collect();
-        let mut groups = vec![None; roots.len()];
+        let mut groups = vec![1; roots.len()];
         for (value, root) in graph.values.iter().zip(&roots) {
             let &[_, _, columns] = value.shape.extents() else { continue };
             let mut all = size(columns)?;
             for [queries, keys] in attended.iter().filter(|[queries, _]| queries.columns() == columns) {
                 all = common_multiple(all, size(queries.stride() / (keys.stride() / columns))?)?;
             }
-            groups[root.0 as usize] = Some(all);
+            groups[root.0 as usize] = all;
         }
         let alike = equally_wide(graph, answers, &roots);
-        // Of a value that is a view of heads, such as rows that are mixed as one head, others have the width, too.
-        let known = |group: Option<u32>| group.unwrap_or(1);
-        let mut multiples: Vec<u32> = groups.iter().copied().map(known).collect();
-        equalize(&mut multiples, &alike)?;
-        let groups =
-            multiples.into_iter().map(|multiple| Some(multiple).filter(|multiple| *multiple > 1)).collect();
+        // What is as wide as a view of heads, such as the norm of a row that is mixed as one head, is padded as it is.
+        equalize(&mut groups, &alike)?;
         let mut granules = granules(answers, &roots, target, dtype)?;
         equalize(&mut granules, &alike)?;
         Ok(ColumnPadding { granules, roots, groups })
@@ -90,10 +86,8 @@ impl ColumnPadding {
     pub fn wide(&self, value: ValueId, columns: usize) -> Result<u32> {
         let root = self.root(value).0 as usize;
         let (granule, heads) = (self.granules[root], self.groups[root]);
-        match heads.filter(|_| !columns.is_multiple_of(granule as usize)) {
-            Some(heads) => padded(columns, common_multiple(granule, heads)?),
-            None => padded(columns, granule),
-        }
+        let is_whole = columns.is_multiple_of(granule as usize);
+        padded(columns, if is_whole { granule } else { common_multiple(granule, heads)? })
     }
 }
 
