@@ -32,8 +32,8 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    if model.weights.container().kind() == ContainerKind::Gguf {
-        let sentence = "IEBIN has the hub's names of tensors; convert the original of this GGUF";
+    if matches!(model.weights.container().kind(), ContainerKind::Gguf | ContainerKind::Q4nx) {
+        let sentence = "IEBIN has the hub's names and values of tensors; convert the original of this model";
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let mut planned = plan(model, options)?;

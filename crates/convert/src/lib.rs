@@ -1,8 +1,7 @@
 //! Converts a model to another container or to other storage formats.
 //!
 //! A GGUF file follows llama.cpp's names, order of rows and mixes of types, so
-//! that llama.cpp can read it. A Q4NX folder is the model's folder with packed
-//! matrices. A folder of safetensors is the model's folder with pruned matrices by blocks. Tensors are read, packed and
+//! that llama.cpp can read it. A Q4NX folder has the weights as FastFlowLM's `model.q4nx`. A folder of safetensors is the model's folder with pruned matrices by blocks. Tensors are read, packed and
 //! written in bands of rows, so that a model is never in memory as a whole. The same model gives the same bytes.
 //!
 //! A GGUF file of any origin is compared with the folder that it was made from by
@@ -24,6 +23,7 @@ mod parts;
 mod plan;
 mod prune;
 mod q4_map;
+mod q4nx;
 mod recipe;
 mod report;
 mod safetensors;
@@ -45,7 +45,6 @@ pub use prune::Sparsity;
 pub use q4_map::Q4Map;
 pub use recipe::Recipe;
 pub use report::{ConvertProgress, ConvertReport, WrittenTensor};
-use safetensors::SafetensorsFolder;
 pub use source::{CompareOptions, SourceFinding, SourcePart, SourceVerdict, compare_with_source};
 pub use types::FileType;
 
@@ -77,10 +76,8 @@ pub fn convert(
     model.graph(smallest, DType::F32)?;
     match options.target {
         ConvertTarget::Gguf(file_type) => gguf::write(model, &head, out, file_type, options, progress),
-        ConvertTarget::Q4nx => safetensors::write(model, out, (SafetensorsFolder::Q4nx, options), progress),
-        ConvertTarget::Safetensors => {
-            safetensors::write(model, out, (SafetensorsFolder::Sparse, options), progress)
-        }
+        ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
+        ConvertTarget::Safetensors => safetensors::write(model, out, options, progress),
         ConvertTarget::Iebin => iebin::write(model, out, options, progress),
     }
 }

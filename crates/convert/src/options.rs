@@ -15,7 +15,7 @@ use super::types::{self, FileType};
 pub enum ConvertTarget {
     /// One GGUF file.
     Gguf(FileType),
-    /// A folder in the hub's layout whose matrices are Q4NX.
+    /// A folder with FastFlowLM's `model.q4nx`, whose matrices are Q4NX.
     Q4nx,
     /// A folder in the hub's layout, in which the matrices that a recipe prunes have no blocks of zeros.
     Safetensors,

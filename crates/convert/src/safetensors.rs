@@ -1,15 +1,13 @@
-//! Writes a copy of a model's folder with Q4NX matrices, or with matrices whose blocks of zeros are not stored.
+//! Writes a copy of a model's folder with matrices whose blocks of zeros are not stored.
 //!
-//! Tensors keep their names in safetensors. In a folder of Q4NX, matrices of linear layers become
-//! Q4NX, the table of embeddings too if it is also the head (`file/q4nx.rs` describes the storage). In the other, the
-//! matrices that a recipe prunes are stored by blocks, in any format (`file/sparse_blocks.rs`). All other tensors are copied
-//! unchanged, and so are configuration and tokenizer.
+//! Tensors keep their names in safetensors. The matrices that a recipe prunes are stored by blocks, in any format
+//! (`file/sparse_blocks.rs`). All other tensors are copied unchanged, and so are configuration and tokenizer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use girih_file::sparse_blocks::{self, SparseLayout};
-use girih_file::{ContainerKind, ContainerWriter, MetadataValue, NewTensor, q4nx, quote};
+use girih_file::{ContainerKind, ContainerWriter, MetadataValue, NewTensor, quote};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result, Shape};
 
@@ -21,17 +19,8 @@ use super::plan::{Chooser, FileLayout, MATRIX_DTYPES, Planned, check_whole, weig
 use super::report::{ConvertProgress, ConvertReport};
 use super::stream;
 
-/// The matrix formats of a Q4NX folder.
-const Q4NX_DTYPES: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
-
-/// The folders of safetensors that are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SafetensorsFolder {
-    /// With matrices in Q4NX.
-    Q4nx,
-    /// With pruned matrices by blocks.
-    Sparse,
-}
+/// The formats of matrices that are not stored by blocks.
+const PLAIN_DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// A tensor to write, and how its blocks are stored if a recipe prunes it.
 struct FolderTensor {
@@ -50,30 +39,18 @@ struct SparseBlocks {
 pub(super) fn write(
     model: &ModelFiles,
     out: &Path,
-    (folder, options): (SafetensorsFolder, &ConvertOptions),
+    options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    let kind = model.weights.container().kind();
-    let refused = match folder {
-        SafetensorsFolder::Q4nx if kind != ContainerKind::Safetensors => {
-            Some("Q4NX can only be made from safetensors models; convert the original of this model")
-        }
-        SafetensorsFolder::Sparse if kind == ContainerKind::Gguf => {
-            Some("safetensors have the hub's names of tensors; convert the original of this model")
-        }
-        SafetensorsFolder::Q4nx | SafetensorsFolder::Sparse => None,
-    };
-    if let Some(sentence) = refused {
-        return Err(Error::new(sentence));
+    if matches!(model.weights.container().kind(), ContainerKind::Gguf | ContainerKind::Q4nx) {
+        return Err(Error::new(
+            "safetensors have the hub's names and values of tensors; convert the original of this model",
+        ));
     }
-    let planned = plan(model, folder, options)?;
+    let planned = plan(model, options)?;
     let with_blocks = |tensor: Planned| {
-        let blocks = match (folder, tensor.pruning) {
-            (SafetensorsFolder::Sparse, Some(pruning)) => {
-                Some(counted(&tensor, pruning.block, model, options)?)
-            }
-            _ => None,
-        };
+        let blocks = tensor.pruning.map(|pruning| counted(&tensor, pruning.block, model, options));
+        let blocks = blocks.transpose()?;
         Ok(FolderTensor { tensor, blocks })
     };
     let planned = planned.into_iter().map(with_blocks).collect::<Result<Vec<_>>>()?;
@@ -127,32 +104,19 @@ fn counted(
 }
 
 /// Plans every tensor of the model and its format.
-fn plan(model: &ModelFiles, folder: SafetensorsFolder, options: &ConvertOptions) -> Result<Vec<Planned>> {
-    let supported: &[DType] = match folder {
-        SafetensorsFolder::Q4nx => &Q4NX_DTYPES,
-        SafetensorsFolder::Sparse => &MATRIX_DTYPES,
-    };
-    let mut chooser = Chooser::new(options.recipe.as_ref(), supported);
-    let is_tied = model.facts.head.as_ref().is_some_and(|head| head.tied);
+fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
+    let mut chooser = Chooser::new(options.recipe.as_ref(), &MATRIX_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
         check_whole(&weight, entry.hf.as_deref().unwrap_or_default(), entry.hf_part)?;
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
         let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
         let (stored, note, pruning) = match (shape.extents().len(), entry.hf_as) {
-            (2, None) => {
-                // A table is only looked up, unless it is also the head.
-                let is_read = weight != "embed.table" || is_tied;
-                let linear = match folder {
-                    SafetensorsFolder::Q4nx if is_read => DType::Q4NX,
-                    SafetensorsFolder::Q4nx | SafetensorsFolder::Sparse => source,
-                };
-                chooser.choose([&weight, &name], &shape, || (linear, None))?
-            }
+            (2, None) => chooser.choose([&weight, &name], &shape, || (source, None))?,
             (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned()), None),
             _ => (source, None, None),
         };
-        if pruning.is_none() && !Q4NX_DTYPES.contains(&stored) && stored.tile() != (1, 1) {
+        if pruning.is_none() && !PLAIN_DTYPES.contains(&stored) && stored.tile() != (1, 1) {
             return Err(Error::new(format!(
                 "tensor {} is {stored}, for which safetensors has no type; prune it, or name another type in a recipe",
                 quote(&name)
@@ -166,27 +130,22 @@ fn plan(model: &ModelFiles, folder: SafetensorsFolder, options: &ConvertOptions)
 }
 
 fn new_tensor(FolderTensor { tensor, blocks }: &FolderTensor) -> Result<NewTensor> {
-    let (dtype, shape) = match (blocks, tensor.stored) {
-        (Some(blocks), _) => (DType::U8, Shape::vector(blocks.layout.bytes(blocks.count)?)),
-        (None, DType::Q4NX) => (DType::U8, q4nx::stored_shape(&tensor.shape)?),
-        (None, dtype) => (dtype, tensor.shape),
+    let (dtype, shape) = match blocks {
+        Some(blocks) => (DType::U8, Shape::vector(blocks.layout.bytes(blocks.count)?)),
+        None => (tensor.stored, tensor.shape),
     };
     Ok(NewTensor { name: tensor.name.clone(), dtype, shape })
 }
 
-/// The source's strings, and what the packed and the pruned matrices are.
+/// The source's strings, and what the pruned matrices are.
 fn metadata(model: &ModelFiles, planned: &[FolderTensor]) -> BTreeMap<String, String> {
     let source = model.weights.container().metadata().iter();
     let strings = source.filter_map(|(key, value)| match value {
-        MetadataValue::String(text) if !q4nx::is_pair(key) && !sparse_blocks::is_pair(key) => {
-            Some((key.to_owned(), text.clone()))
-        }
+        MetadataValue::String(text) if !sparse_blocks::is_pair(key) => Some((key.to_owned(), text.clone())),
         _ => None,
     });
-    let pairs = planned.iter().filter_map(|FolderTensor { tensor, blocks }| match (blocks, tensor.stored) {
-        (Some(blocks), _) => Some(blocks.layout.pair(&tensor.name, blocks.count)),
-        (None, DType::Q4NX) => Some(q4nx::pair(&tensor.name, &tensor.shape)),
-        (None, _) => None,
+    let pairs = planned.iter().filter_map(|FolderTensor { tensor, blocks }| {
+        blocks.as_ref().map(|blocks| blocks.layout.pair(&tensor.name, blocks.count))
     });
     strings.chain(pairs).collect()
 }

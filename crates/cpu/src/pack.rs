@@ -8,6 +8,7 @@
 use std::array::from_fn;
 
 use girih_tensor::DType;
+use half::bf16;
 
 use crate::kernels::layout::{IntegerLayout, integers};
 use crate::kernels::packed::{BAND, Codes, GROUP, LANES, LINE, Layout, Scales};
@@ -20,10 +21,10 @@ use crate::kernels::packed::{BAND, Codes, GROUP, LANES, LINE, Layout, Scales};
 pub(crate) fn pack_band(dtype: DType, columns: usize, rows: &[u8], band: &mut [u8]) {
     let layout = Layout::of(dtype);
     assert_eq!(Some(band.len()), layout.band_bytes(columns), "a band of {columns} columns");
-    // Tiles of Q4NX are bands already.
-    if matches!(layout, Layout::Stored(_) | Layout::Q4nx) {
-        band[..rows.len()].copy_from_slice(rows);
-        return;
+    match layout {
+        Layout::Stored(_) => return band[..rows.len()].copy_from_slice(rows),
+        Layout::Q4nx => return tiles(rows, band),
+        _ => {}
     }
     let row_bytes = columns / dtype.tile().1 * dtype.block_bytes();
     assert!(rows.len().is_multiple_of(row_bytes) && rows.len() <= BAND * row_bytes, "whole rows of a band");
@@ -48,6 +49,45 @@ fn words<const BYTES: usize, const ALL: usize>(rows: &[u8], row_bytes: usize, ba
             if let [.., last] = lines {
                 last[row * BYTES..][..rest.len()].copy_from_slice(rest);
             }
+        }
+    }
+}
+
+/// Bytes of a tile of Q4NX, and of a unit of its layout.
+const TILE: usize = 5120;
+
+/// Packs tiles of Q4NX: the codes of two neighbouring rows share a byte there, here those of rows `r` and `16 + r`.
+fn tiles(rows: &[u8], band: &mut [u8]) {
+    for (tile, unit) in rows.as_chunks::<TILE>().0.iter().zip(band.as_chunks_mut::<TILE>().0) {
+        let (factors, codes) = tile.split_at(1024);
+        let (scales, minimums) = factors.split_at(512);
+        let (low, high) = codes.split_at(2048);
+        let (lines, to) = unit.split_at_mut(4096);
+        // Without minimums, codes are signed: they become unsigned, with the minimum -8 times the scale, which is exact.
+        let is_signed = minimums.iter().all(|&byte| byte == 0);
+        let flip = if is_signed { 0x88 } else { 0 };
+        let columns = low.as_chunks::<32>().0.iter().zip(high.as_chunks::<32>().0);
+        for (line, (low, high)) in lines.as_chunks_mut::<LINE>().0.iter_mut().zip(columns) {
+            tile_line(low, high, flip, line);
+        }
+        to[..512].copy_from_slice(scales);
+        to[512..].copy_from_slice(minimums);
+        if is_signed {
+            for (minimum, scale) in to[512..].as_chunks_mut().0.iter_mut().zip(scales.as_chunks().0) {
+                *minimum = bf16::from_f32(-8.0 * bf16::from_le_bytes(*scale).to_f32()).to_le_bytes();
+            }
+        }
+    }
+}
+
+/// The codes of four columns, which are of eight bytes each in both halves of a tile.
+#[inline(always)]
+fn tile_line(low: &[u8; 32], high: &[u8; 32], flip: u8, line: &mut UnitLine) {
+    for (pair, words) in line.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        for column in 0..4 {
+            let (low, high) = (low[8 * column + pair], high[8 * column + pair]);
+            words[column] = (low & 15 | high << 4) ^ flip;
+            words[4 + column] = (low >> 4 | high & 0xf0) ^ flip;
         }
     }
 }
@@ -386,6 +426,32 @@ fn six_bits(packed: &[u8]) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every number of a tile, from the definition of the layout; of a tile without minimums, too.
+    #[test]
+    fn tiles_become_units_with_the_same_numbers() {
+        for has_minimums in [true, false] {
+            let mut tile: Vec<u8> = (0..TILE).map(|i| (i * 7 + i / 256 * 13) as u8).collect();
+            // Scales and minimums of ordinary size.
+            tile[..1024].iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0x3c | *byte & 0x80);
+            if !has_minimums {
+                tile[512..1024].fill(0);
+            }
+            let mut values = vec![0.0; 32 * 256];
+            DType::Q4NX.unpack(&tile, &mut values);
+            let mut unit = vec![0; TILE];
+            pack_band(DType::Q4NX, 256, &tile, &mut unit);
+            for (index, value) in values.into_iter().enumerate() {
+                let (row, column) = (index / 256, index % 256);
+                let code = unit[column / 4 * LINE + row % LANES * 4 + column % 4] >> (row / LANES * 4) & 15;
+                let [scale, minimum] = [4096, 4608].map(|table| {
+                    let at = table + 2 * (column / GROUP * BAND + row);
+                    bf16::from_le_bytes([unit[at], unit[at + 1]]).to_f32()
+                });
+                assert_eq!(scale * f32::from(code) + minimum, value, "row {row}, column {column}");
+            }
+        }
+    }
 
     /// Missing rows that share lanes with existing ones are zeros; so are lanes without rows.
     #[test]

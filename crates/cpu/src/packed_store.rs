@@ -509,7 +509,7 @@ mod tests {
         "iq4_nl 789443f975e8d8fe",
         "iq4_xs f062c2c0cbde96d0",
         "mxfp4 97d9930772b1466a",
-        "q4nx f6fdb27109e5858a",
+        "q4nx 7b804f38c4994088",
         "version 1",
     ];
 

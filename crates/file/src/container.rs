@@ -21,6 +21,8 @@ pub enum ContainerKind {
     Gguf,
     /// A folder of IEBIN, with the hub's names of tensors and its `config.json`.
     Iebin,
+    /// FastFlowLM's `model.q4nx`, with the hub's names of tensors and its `config.json`.
+    Q4nx,
 }
 
 /// The format, shape and location of a stored tensor.

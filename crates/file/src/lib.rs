@@ -1,4 +1,5 @@
-//! Containers of tensors: safetensors and GGUF files, whole or in shards, and folders of IEBIN; and block-sparse matrices.
+//! Containers of tensors: safetensors and GGUF files, whole or in shards, FastFlowLM's `model.q4nx`, and folders of IEBIN; and
+//! block-sparse matrices.
 //!
 //! A [`Container`] lists its tensors and reads parts of them on demand; it
 //! does not interpret them. Every size in a file is checked against the file's
@@ -58,6 +59,7 @@ pub use outside::{
     write_companion,
 };
 pub use private::{FolderLock, PrivateFolder, try_lock_file};
+pub use q4nx::{OWN_Q4NX_FAMILY, Q4NX_FILE};
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
 pub use split_name::SplitName;

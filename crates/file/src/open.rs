@@ -14,21 +14,22 @@ use crate::iebs::{HEADER_BYTES, SparseShape};
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::outside::read_required;
+use crate::q4nx::Q4NX_FILE;
 use crate::quote::{quote, shorten, shorten_parse};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
 use crate::sparse_blocks::{BlockedMatrix, SparseLayout};
 use crate::split_name::SplitName;
-use crate::{gguf, iebin, iebin_overlay, safetensors, sparse_blocks};
+use crate::{gguf, iebin, iebin_overlay, q4nx, safetensors, sparse_blocks};
 
 const SAFETENSORS: &str = "model.safetensors";
 
 impl Container {
     /// Opens the container at `path` and checks its headers.
     ///
-    /// `path` is a `.safetensors` or `.gguf` file, or a folder. Any file of a
+    /// `path` is a `.safetensors`, `.gguf` or `.q4nx` file, or a folder. Any file of a
     /// split GGUF opens all of them. A `.iebs` file is a container of one matrix with the name of the file. A folder is searched for
-    /// `model.safetensors`, `model.safetensors.index.json`, `model.ie.json` and
+    /// `model.safetensors`, `model.safetensors.index.json`, `model.ie.json`, `model.q4nx` and
     /// one GGUF model, in this order.
     ///
     /// # Errors
@@ -49,11 +50,10 @@ impl Container {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("safetensors") => open_files(ContainerKind::Safetensors, vec![path.to_owned()], limits),
             Some("gguf") => open_gguf(path, limits),
+            Some("q4nx") => open_files(ContainerKind::Q4nx, vec![path.to_owned()], limits),
             Some("iebs") => open_iebs(path).map_err(|error| error.of(path.display())),
-            _ => {
-                Err(Error::new("is neither a folder nor a .safetensors, .gguf or .iebs file")
-                    .of(path.display()))
-            }
+            _ => Err(Error::new("is neither a folder nor a .safetensors, .gguf, .q4nx or .iebs file")
+                .of(path.display())),
         }
     }
 
@@ -86,10 +86,14 @@ fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
     if folder.join(iebin::MANIFEST).symlink_metadata().is_ok() {
         return open_iebin(folder, limits);
     }
+    let tiles = folder.join(Q4NX_FILE);
+    if tiles.exists() {
+        return open_files(ContainerKind::Q4nx, vec![tiles], limits);
+    }
     let models = gguf_models(folder).map_err(|error| error.of(folder.display()))?;
     match models.as_slice() {
         [] => Err(Error::new(format!(
-            "contains no {SAFETENSORS}, no {SAFETENSORS_INDEX}, no {} and no .gguf file",
+            "contains no {SAFETENSORS}, no {SAFETENSORS_INDEX}, no {}, no {Q4NX_FILE} and no .gguf file",
             iebin::MANIFEST
         ))
         .of(folder.display())),
@@ -186,7 +190,7 @@ fn add_file(
     let (index, path) = (container.paths().len(), shard.path.clone());
     let sparse = match container.kind() {
         ContainerKind::Safetensors => sparse_blocks::reveal(&shard.source, &contents),
-        ContainerKind::Gguf | ContainerKind::Iebin => Ok(Vec::new()),
+        ContainerKind::Gguf | ContainerKind::Iebin | ContainerKind::Q4nx => Ok(Vec::new()),
     };
     let sparse = sparse.map_err(|error| error.of(path.display()))?;
     container.add(shard, contents, limits)?;
@@ -205,6 +209,7 @@ fn open_file(kind: ContainerKind, path: &Path, limits: &FileLimits) -> Result<(B
 fn parse(kind: ContainerKind, source: &ByteSource, limits: &FileLimits) -> Result<HeaderContents> {
     match kind {
         ContainerKind::Safetensors => safetensors::parse(source, limits),
+        ContainerKind::Q4nx => q4nx::parse(source, limits),
         ContainerKind::Gguf => gguf::parse(source, limits),
         ContainerKind::Iebin => Err(Error::new("is a folder of several files; pass the path of the folder")),
     }

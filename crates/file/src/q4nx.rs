@@ -1,58 +1,74 @@
-//! Q4NX tensors inside safetensors files.
+//! FastFlowLM's `model.q4nx`: safetensors whose matrices are tiles of Q4NX.
 //!
-//! safetensors has no type for Q4NX, so such a tensor is stored as `U8` with the
-//! shape `[⌈N/32⌉, ⌈K/256⌉, 5120]`, one block per tile. The padding hides the
-//! matrix's shape, so `__metadata__` has it: `"girih.q4nx.NAME": "[N, K]"`.
-
-use std::collections::BTreeMap;
+//! ```text
+//! NAME   I8     [tiles, 5120]   a matrix: tile row by tile row; the format's own file describes a tile
+//! NAME   BF16   …               all other tensors
+//! ```
+//! (FastFlowLM/FLM_Q4NX_Converter at dd0993c: `_pack_q4nx` and `_export_q4nx_tensors` of `q4nx/model_converter.py`.) The file does
+//! not state the rows and columns of a matrix. It is shown as a column of tiles, `[32 · tiles, 256]`, which has the same bytes;
+//! what it is a matrix of follows from the model.
 
 use girih_tensor::{DType, Error, Result, Shape};
 
-use crate::container::{TensorInfo, shape};
+use crate::container::{HeaderContents, UnreadableTensor};
+use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::quote::quote;
+use crate::safetensors;
+use crate::source::ReadAt;
 
-/// The prefix of the keys of shapes in `__metadata__`.
-const SHAPE_KEY_PREFIX: &str = "girih.q4nx.";
+/// The name of the file in its folder.
+pub const Q4NX_FILE: &str = "model.q4nx";
 
-/// The `U8` shape that stores a Q4NX matrix of `shape`.
-pub fn stored_shape(shape: &Shape) -> Result<Shape> {
-    let dtype = DType::Q4NX;
-    let (rows, columns) = dtype.tile();
-    dtype.bytes(shape)?; // refuses overflow
-    Shape::new(&[shape.rows().div_ceil(rows), shape.columns().div_ceil(columns), dtype.block_bytes()])
+/// The key in `__metadata__` with the architecture of a model that FastFlowLM has no converter for.
+pub const OWN_Q4NX_FAMILY: &str = "girih.q4nx";
+
+/// The start of the keys that safetensors with girih's former order of Q4NX have in `__metadata__`.
+const FORMER_KEY_PREFIX: &str = "girih.q4nx.";
+
+/// The `I8` shape that stores a matrix of Q4NX.
+///
+/// # Errors
+/// When the matrix exceeds the address space.
+pub fn stored_shape(matrix: &Shape) -> Result<Shape> {
+    let tile = DType::Q4NX.block_bytes();
+    Shape::new(&[DType::Q4NX.bytes(matrix)? / tile, tile])
 }
 
-/// The `__metadata__` pair of a Q4NX matrix.
-pub fn pair(name: &str, shape: &Shape) -> (String, String) {
-    (format!("{SHAPE_KEY_PREFIX}{name}"), shape.to_string())
-}
-
-/// Whether a key of `__metadata__` is that of a Q4NX matrix's shape.
-pub fn is_pair(key: &str) -> bool {
-    key.starts_with(SHAPE_KEY_PREFIX)
-}
-
-/// Sets the format and shape of the tensors that `metadata` marks as Q4NX.
-pub(super) fn reveal(metadata: &Metadata, tensors: &mut BTreeMap<String, TensorInfo>) -> Result<()> {
-    for (key, _) in metadata.iter() {
-        let Some(name) = key.strip_prefix(SHAPE_KEY_PREFIX) else { continue };
-        let of_key = |error: Error| error.of(format!("key {}", quote(key)));
-        let text = metadata.require::<&str>(key)?;
-        let info = tensors
-            .get_mut(name)
-            .ok_or_else(|| of_key(Error::new("names a tensor that the file does not have")))?;
-        let extents: [u64; 2] = serde_json::from_str(text)
-            .map_err(|_| of_key(Error::new(format!("is {}; [rows, columns] is needed", quote(text)))))?;
-        let matrix = shape(&extents).map_err(of_key)?;
-        let stored = stored_shape(&matrix).map_err(of_key)?;
-        if extents.contains(&0) || info.dtype != DType::U8 || info.shape != stored {
-            let (dtype, held) = (info.dtype, info.shape);
-            return Err(of_key(Error::new(format!(
-                "{matrix} of q4nx is stored as u8 {stored}, but the tensor is {dtype} {held}"
-            ))));
+/// Reads a header as [`safetensors::parse`] does, and shows matrices of tiles as such.
+///
+/// # Errors
+/// Those of [`safetensors::parse`].
+pub(super) fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
+    let mut contents = safetensors::parse(source, limits)?;
+    let mut others = Vec::new();
+    for (name, info) in contents.tensors.iter_mut().filter(|(_, info)| info.dtype == DType::I8) {
+        let (rows, columns) = DType::Q4NX.tile();
+        match *info.shape.extents() {
+            [tiles, bytes] if bytes == DType::Q4NX.block_bytes() => {
+                // No overflow: a tile has more bytes than rows.
+                (info.dtype, info.shape) = (DType::Q4NX, Shape::matrix(tiles * rows, columns));
+            }
+            _ => others.push((name.clone(), info.shape)),
         }
-        (info.dtype, info.shape) = (DType::Q4NX, matrix);
     }
-    Ok(())
+    for (name, shape) in others {
+        contents.tensors.remove(&name);
+        let why = format!(
+            "is I8 of the shape {shape}; of model.q4nx, girih reads tiles of 32x256 in the shape [tiles, 5120]"
+        );
+        contents.unreadable.insert(name, UnreadableTensor { shard: 0, why, words: None });
+    }
+    Ok(contents)
+}
+
+/// Refuses safetensors with matrices in girih's former order of Q4NX.
+pub(super) fn refuse_former(metadata: &Metadata) -> Result<()> {
+    match metadata.iter().find_map(|(key, _)| key.strip_prefix(FORMER_KEY_PREFIX)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(format!(
+            "tensor {} is Q4NX in an order of bytes that only former versions of girih had; quantize the original model again",
+            quote(name)
+        ))),
+    }
 }

@@ -91,7 +91,7 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
             "the tensors take {next} bytes, but {held} bytes follow the header; they must be equal"
         )));
     }
-    q4nx::reveal(&header.metadata, &mut tensors)?;
+    q4nx::refuse_former(&header.metadata)?;
     Ok(HeaderContents { metadata: header.metadata, tensors, unreadable })
 }
 
@@ -199,6 +199,11 @@ fn foreign_bits(name: &str) -> Result<u64> {
 
 /// The sentence about a format that girih does not read.
 pub(crate) fn unread_type(name: &str) -> String {
+    if name == "Q4NX" {
+        return "has the type Q4NX of former files of FastFlowLM, whose numbers mean something else; \
+                download the model again"
+            .to_owned();
+    }
     let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
     format!("stored as {}, which girih does not read; convert it to one of {held}", quote(name))
 }

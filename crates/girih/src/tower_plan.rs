@@ -258,7 +258,7 @@ impl ProgramPlan {
         callback: &ProgressCallback,
         [done, total]: [u64; 2],
     ) -> Result<Box<dyn Runner>> {
-        let ProgramPlan { part, backend, services, graph } = self;
+        let ProgramPlan { part: _, backend, services, graph } = self;
         let control = services.control();
         control.connect(callback.clone());
         let source = CountedWeights {
@@ -268,7 +268,7 @@ impl ProgramPlan {
             done: AtomicU64::new(done),
             cancelled: &control.cancelled,
         };
-        let runner = backend.load(&source, graph.key, &[], &|_| files.graph(part))?;
+        let runner = backend.load_fixed(&source, &graph)?;
         source.check_unchanged()?;
         Ok(runner)
     }

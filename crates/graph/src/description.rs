@@ -11,7 +11,7 @@ use crate::backend::{Backend, HostWork, Refusal, RowSource, WeightSource};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
-use crate::runner::{Runner, load};
+use crate::runner::{Runner, load, load_fixed};
 use crate::store::{Store, StoreOptions};
 
 /// Describes a backend to programs: name, devices, options. Each backend crate exports one
@@ -467,6 +467,13 @@ pub trait AnyBackend: Send {
         blocks: &[u32],
         build: &dyn Fn(Key) -> Result<Graph>,
     ) -> Result<Box<dyn Runner>>;
+    /// See [`load_fixed`].
+    ///
+    /// # Errors
+    /// As [`load`].
+    fn load_fixed(self: Box<Self>, source: &dyn WeightSource, graph: &Graph) -> Result<Box<dyn Runner>> {
+        self.load(source, graph.key, &[], &|_| Ok(graph.clone()))
+    }
 }
 
 impl<B: Backend> AnyBackend for B {
@@ -514,6 +521,10 @@ impl<B: Backend> AnyBackend for B {
         build: &dyn Fn(Key) -> Result<Graph>,
     ) -> Result<Box<dyn Runner>> {
         load(*self, source, max_key, blocks, build)
+    }
+
+    fn load_fixed(self: Box<Self>, source: &dyn WeightSource, graph: &Graph) -> Result<Box<dyn Runner>> {
+        load_fixed(*self, source, graph)
     }
 }
 

@@ -110,7 +110,7 @@ pub use ops::{AppliedOp, Op, OpName, OpSpec, OperandKind, RowUse};
 pub use output::{HostRows, Output, Picks};
 pub use plan::{Placement, ScratchPlan};
 pub use range_fault::{RangeFault, out_of_range};
-pub use runner::{Phases, Runner, load};
+pub use runner::{Phases, Runner, load, load_fixed};
 pub use selection::{SELECTION_POSITIONS, is_selected, select};
 pub use sink_gather::{SunkGather, sink_gather};
 pub use state_kind::{STATE_TYPES, StateKind};

@@ -135,6 +135,30 @@ pub fn load<B: Backend>(
     blocks: &[u32],
     build: impl Fn(Key) -> Result<Graph, Error>,
 ) -> Result<Box<dyn Runner>, Error> {
+    let rungs = backend.ladder(max_key);
+    load_rungs(backend, source, (max_key, &rungs), blocks, build)
+}
+
+/// As [`load`], for a graph that there is of one key only, such as that of an image tower: one program runs all steps.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_fixed<B: Backend>(
+    backend: B,
+    source: &dyn WeightSource,
+    graph: &Graph,
+) -> Result<Box<dyn Runner>, Error> {
+    load_rungs(backend, source, (graph.key, &[graph.key]), &[], |_| Ok(graph.clone()))
+}
+
+/// Loads `source`, and compiles a program for each of these rungs.
+fn load_rungs<B: Backend>(
+    backend: B,
+    source: &dyn WeightSource,
+    (max_key, rungs): (Key, &[Key]),
+    blocks: &[u32],
+    build: impl Fn(Key) -> Result<Graph, Error>,
+) -> Result<Box<dyn Runner>, Error> {
     let begun = Instant::now();
     let largest = build(max_key)?;
     accept(&backend, max_key, &largest)?;
@@ -151,7 +175,7 @@ pub fn load<B: Backend>(
     let output = backend.output(&largest)?;
     let made = Instant::now();
     let mut programs = BTreeMap::new();
-    for key in backend.ladder(max_key) {
+    for &key in rungs {
         let graph = build(key)?;
         accept(&backend, key, &graph)?;
         programs.insert(key, backend.compile(&graph, &weights)?);

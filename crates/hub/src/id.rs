@@ -211,7 +211,8 @@ impl ModelReference {
 }
 
 fn looks_like_path(text: &str) -> bool {
-    text.starts_with(['.', '/', '~']) || text.ends_with(".gguf") || text.ends_with(".safetensors")
+    text.starts_with(['.', '/', '~'])
+        || [".gguf", ".safetensors", ".q4nx"].iter().any(|end| text.ends_with(end))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{COMPANIONS, FileLimits, SplitName, is_projector, nearest, quote, shorten};
+use girih_file::{COMPANIONS, FileLimits, Q4NX_FILE, SplitName, is_projector, nearest, quote, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
@@ -29,9 +29,12 @@ pub(super) struct Selection<'a> {
 }
 
 /// The files of a model: the safetensors with their companions, or the GGUF
-/// model that `quant` names (all files of a split model).
+/// model that `quant` names (all files of a split model). A repository without both may have `model.q4nx` instead of safetensors.
 pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Selection<'a>> {
-    let weights = safetensors(names);
+    let mut weights = safetensors(names);
+    if weights.is_empty() && gguf_models(names).is_empty() {
+        weights.extend(names.iter().copied().filter(|name| *name == Q4NX_FILE));
+    }
     let (files, choice) = match quant {
         Some(quant) => (gguf_of(names, quant)?, None),
         None if weights.is_empty() => return default_gguf(names),
@@ -102,7 +105,7 @@ fn default_gguf<'a>(names: &[&'a str]) -> Result<Selection<'a>> {
     let models = gguf_models(names);
     if models.is_empty() {
         return Err(Error::new(
-            "the repository has neither safetensors nor GGUF weights; other formats (such as .bin) are not supported",
+            "the repository has neither safetensors nor GGUF weights nor model.q4nx; other formats (such as .bin) are not supported",
         ));
     }
     if models.len() == 1 {
@@ -240,6 +243,14 @@ mod tests {
         assert_eq!(
             select(&["config.json", "toy.safetensors"], None).unwrap().files,
             ["config.json", "toy.safetensors"]
+        );
+        assert_eq!(
+            select(&["config.json", "model.q4nx", "vision_weight.q4nx"], None).unwrap().files,
+            ["config.json", "model.q4nx"]
+        );
+        assert_eq!(
+            select(&["config.json", "model.q4nx", "x-Q4_0.gguf"], None).unwrap().files,
+            ["x-Q4_0.gguf"]
         );
         assert!(select(&["pytorch_model.bin"], None).unwrap_err().to_string().contains("neither"));
     }

@@ -57,7 +57,7 @@ fn changed(name: &str, kind: ContainerKind) -> Option<(bool, String)> {
             let is_a = name.strip_suffix(".lora_a").map(|weight| (true, weight.to_owned()));
             is_a.or_else(|| Some((false, name.strip_suffix(".lora_b")?.to_owned())))
         }
-        ContainerKind::Safetensors | ContainerKind::Iebin => {
+        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
             let name = name.strip_prefix(PEFT_PREFIX)?;
             let name = name.strip_suffix(".weight")?;
             // Some programs keep the name that PEFT gives the adapter while it trains.

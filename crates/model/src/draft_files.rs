@@ -41,7 +41,9 @@ impl DraftFiles {
             ));
         };
         let start = match container.kind() {
-            ContainerKind::Safetensors | ContainerKind::Iebin => Some(draft.start(layers)),
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
+                Some(draft.start(layers))
+            }
             ContainerKind::Gguf => draft.gguf_start(layers),
         };
         let Some(start) = start else {

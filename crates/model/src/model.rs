@@ -25,6 +25,7 @@ use crate::mlx_config;
 use crate::modules::{self, SentenceFacts};
 use crate::quantized_weight::{QuantizationError, QuantizedWeight};
 use crate::stored_format::{fitting_format, is_exact};
+use crate::tile_shapes;
 use crate::tower_files::TowerFiles;
 use crate::weights::ModelWeights;
 
@@ -51,7 +52,7 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
+    /// Opens the model at `path`: a folder, a `.safetensors`, a `.gguf` or a `.q4nx`.
     ///
     /// # Errors
     /// When the files are malformed, the architecture is unknown, the weights are not those of
@@ -61,7 +62,7 @@ impl ModelFiles {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let mut config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors | ContainerKind::Iebin => {
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
                 Some(read_json(folder, "config.json", limits)?)
             }
         };
@@ -71,7 +72,9 @@ impl ModelFiles {
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors | ContainerKind::Iebin => GenerationConfig::read(folder, limits)?,
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
+                GenerationConfig::read(folder, limits)?
+            }
         };
         let options = options.into();
         let allow_keys = options.allow_keys.clone();
@@ -113,7 +116,7 @@ impl ModelFiles {
         let container = Container::open(path, &limits.file)?;
         let config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors | ContainerKind::Iebin => {
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
                 Some(read_json(&self.folder, "config.json", limits)?)
             }
         };
@@ -419,12 +422,15 @@ pub(crate) fn interpret(
     let layers = source.layers(&arch, limits)?;
     let kinds = arch::layer_kinds(&arch, &source, layers)?;
     let blocks = arch::block_places(&arch, &source, &kinds)?;
+    tile_shapes::check_family(&arch, &container)?;
     let mut weights = ModelWeights::resolve(&arch, container, &kinds, &blocks)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
-    let facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;
+    let mut facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;
     let ignored_keys = arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
+    tile_shapes::adjust_facts(&arch, &mut facts, &weights)?;
     weights.complete(&arch, &facts)?;
+    tile_shapes::give_shapes(&arch, &facts, &mut weights)?;
     Ok(Interpreted { facts, weights, arch, ignored_keys })
 }
 

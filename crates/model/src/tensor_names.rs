@@ -42,6 +42,12 @@ pub(crate) fn expand<'a>(
     })
 }
 
+/// The tensors with factors of rotary frequencies, which facts are made of.
+fn factors(arch: &Arch) -> impl Iterator<Item = String> {
+    let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
+    scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]).flatten().cloned()
+}
+
 /// Names, and prefixes of names.
 pub(crate) struct NamePatterns {
     names: BTreeSet<String>,
@@ -59,15 +65,11 @@ impl NamePatterns {
                 let draft = arch.draft.iter().map(|draft| format!("{}*", draft.start(layers)));
                 arch.unused.hf.iter().cloned().chain(draft).collect()
             }
-            ContainerKind::Gguf => {
-                let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
-                let factors = scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]);
-                let factors = factors.flatten().cloned();
-                arch.unused.gguf.iter().cloned().chain(factors).collect()
-            }
+            ContainerKind::Gguf => arch.unused.gguf.iter().cloned().chain(factors(arch)).collect(),
+            ContainerKind::Q4nx => arch.unused.hf.iter().cloned().chain(factors(arch)).collect(),
         };
         let drafting = match container.kind() {
-            ContainerKind::Safetensors | ContainerKind::Iebin => 0,
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => 0,
             ContainerKind::Gguf => ModelConfig::Gguf(container.metadata()).drafting_layers(arch)?,
         };
         let drafting: Vec<String> = (layers..layers + drafting).map(|layer| layer.to_string()).collect();

@@ -60,7 +60,9 @@ pub(crate) const COLOURS: usize = 3;
 /// The name of a weight's tensor in the container, and the weight's part of it.
 pub(crate) fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<TensorPart>) {
     match kind {
-        ContainerKind::Safetensors | ContainerKind::Iebin => (weight.hf.as_deref(), weight.hf_part),
+        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
+            (weight.hf.as_deref(), weight.hf_part)
+        }
         ContainerKind::Gguf => (weight.gguf.as_deref(), weight.gguf_part),
     }
 }
@@ -249,7 +251,7 @@ pub(crate) fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> 
 /// The other tensors that may hold a weight, where the first one is missing.
 pub(crate) fn others_of(weight: &Weight, kind: ContainerKind, part: Option<TensorPart>) -> Vec<OtherTensor> {
     match kind {
-        ContainerKind::Safetensors | ContainerKind::Iebin => weight.hf_or.clone(),
+        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => weight.hf_or.clone(),
         ContainerKind::Gguf => weight.gguf_or.iter().map(|other| OtherTensor::gguf(other, part)).collect(),
     }
 }

@@ -182,6 +182,8 @@ impl ModelWeights {
             let relayout = match self.container.kind() {
                 ContainerKind::Safetensors | ContainerKind::Iebin => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
+                // Its values and their order are girih's.
+                ContainerKind::Q4nx => None,
             };
             let part = stored_as(weight, self.container.kind()).1;
             if let Some(TensorPart::Latent { latent }) = part {
@@ -516,6 +518,11 @@ impl ModelWeights {
         let entries = BTreeMap::from([(name.to_owned(), self.entries.remove(name)?)]);
         let container = Arc::clone(&self.container);
         Some(ModelWeights { container, entries, adapters: 0, shared: BTreeMap::new() })
+    }
+
+    /// Replaces the source of a weight.
+    pub(crate) fn replace(&mut self, name: &str, entry: WeightEntry) {
+        self.entries.insert(name.to_owned(), entry);
     }
 
     /// Adds a weight that is quantized while it is read.

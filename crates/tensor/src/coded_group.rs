@@ -2,6 +2,7 @@
 //! compute with codes.
 
 use crate::dtype::DType;
+use crate::format::{StoredGroup, group_of};
 
 /// Values of a group, the largest that share a scale in a format.
 const GROUP: usize = 32;
@@ -56,11 +57,6 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
         31 => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
         _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
     }
-}
-
-/// The bf16 number at these bytes.
-fn brain_at(bytes: &[u8], at: usize) -> f32 {
-    f32::from_bits(u32::from_le_bytes([0, 0, bytes[at], bytes[at + 1]]))
 }
 
 /// `BITS` bits of 32 values in planes of `packed.len()` values each, from value `first` on.
@@ -165,11 +161,8 @@ pub fn coded_group(dtype: DType, block: &[u8], row: usize, group: usize) -> Code
             CodedGroup::of(plane::<4>(&block[1..17], 0), scale, 0.0)
         }
         DType::Q4NX => {
-            let at = 2 * (group * 32 + row);
-            let codes = std::array::from_fn(|index| {
-                block[group * 512 + index / 4 * 64 + row % 16 * 4 + index % 4] >> (row / 16 * 4) & 15
-            });
-            CodedGroup::of(codes, brain_at(block, 4096 + at), brain_at(block, 4608 + at))
+            let StoredGroup { codes, scale, minimum } = group_of(block, row, group);
+            CodedGroup::of(codes, scale, minimum)
         }
         DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => {
             panic!("{dtype} has no groups")

@@ -43,7 +43,7 @@ impl TextProcessor {
         let container = Container::open(path, &limits.file)?;
         match container.kind() {
             ContainerKind::Gguf => TextProcessor::of_gguf(container.metadata(), limits),
-            ContainerKind::Safetensors | ContainerKind::Iebin => {
+            ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
                 Ok(TextProcessor::new(Tokenizer::from_folder(folder, limits)?, None))
             }
         }

@@ -371,7 +371,7 @@ fn template(model: &Model, text: &TextProcessor) -> Support {
 fn has_tokenizer(model: &ModelFiles) -> bool {
     let container = model.weights.container();
     match container.kind() {
-        ContainerKind::Safetensors | ContainerKind::Iebin => {
+        ContainerKind::Safetensors | ContainerKind::Iebin | ContainerKind::Q4nx => {
             model.folder().join("tokenizer.json").symlink_metadata().is_ok()
         }
         ContainerKind::Gguf => container.metadata().iter().any(|(key, _)| key.starts_with("tokenizer.ggml.")),

@@ -93,7 +93,7 @@ fn names(folder: &Folder) -> Vec<String> {
 #[test]
 fn an_interrupted_quantize_leaves_no_file() {
     let model = random_llama(512, 2);
-    for (target, weights) in [("q8_0", "out"), ("q4nx", "out/model.safetensors")] {
+    for (target, weights) in [("q8_0", "out"), ("q4nx", "out/model.q4nx")] {
         let whole = Folder::new();
         let mut child = quantize(&model, &whole.file("out"), target);
         wait_for_file(&mut child, whole.path());

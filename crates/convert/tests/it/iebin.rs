@@ -155,7 +155,7 @@ fn a_gguf_has_no_names_of_the_hub() {
     let (gguf, out) = (folder.join("model.gguf"), folder.join("out"));
     write(&open(&committed(SMALL)), &gguf, &options("bf16")).unwrap();
     let error = write(&open(&gguf), &out, &options("iebin")).unwrap_err().to_string();
-    assert!(error.contains("the original of this GGUF"), "{error}");
+    assert!(error.contains("the original of this model"), "{error}");
 }
 
 /// A copy of the small model whose second layer has the first one's matrices, but for one value in 64 of one of them.

@@ -257,7 +257,7 @@ pub enum Layout {
     Q4_1,
     /// As Q4_K.
     Q4K,
-    /// As Q4NX, whose tiles are units of this layout byte for byte.
+    /// As Q4NX; a tile is a unit.
     Q4nx,
     /// As Q5_0.
     Q5_0,

@@ -303,7 +303,7 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
     };
     assert_eq!(
         error(&folder),
-        "F: contains no model.safetensors, no model.safetensors.index.json, no model.ie.json and no .gguf file"
+        "F: contains no model.safetensors, no model.safetensors.index.json, no model.ie.json, no model.q4nx and no .gguf file"
     );
     for name in ["pipe.gguf", "model.safetensors"] {
         let pipe = folder.join(name);
@@ -325,7 +325,7 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
     std::fs::write(folder.join("model.bin"), b"").unwrap();
     assert_eq!(
         error(&folder.join("model.bin")),
-        "F/model.bin: is neither a folder nor a .safetensors, .gguf or .iebs file"
+        "F/model.bin: is neither a folder nor a .safetensors, .gguf, .q4nx or .iebs file"
     );
 }
 

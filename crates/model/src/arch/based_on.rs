@@ -2,7 +2,7 @@
 //!
 //! `based_on = "NAME"` names a shipped description; chains are allowed. Tables merge at every
 //! level, and any other value replaces that of the base. `false` removes the base's value, unless
-//! that is true or false, too. `name`, `[match]`, `[harmless]` and `image_tower` are never those of the base.
+//! that is true or false, too. `name`, `[match]`, `[harmless]`, `[q4nx]` and `image_tower` are never those of the base.
 //!
 //! `with = ["NAME"]` puts other descriptions, which have no base, between the base and the text, the last one
 //! over the others.
@@ -37,7 +37,7 @@ const ONLY_KIND: &str = "full";
 pub(super) const DENSE_KIND: &str = "_dense";
 
 /// What a base never passes on.
-const OWN: [&str; 4] = ["name", "match", "harmless", "image_tower"];
+const OWN: [&str; 5] = ["name", "match", "harmless", "q4nx", "image_tower"];
 
 /// The description in `text`, merged with those that it is based on.
 ///

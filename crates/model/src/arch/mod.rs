@@ -31,6 +31,7 @@ mod layers_schema;
 mod norm_facts;
 mod norm_kind;
 mod parameters;
+mod q4nx_schema;
 mod rope;
 mod rope_axes;
 mod rope_names;

@@ -25,6 +25,7 @@ pub use super::key_rules::{
 };
 pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema, ListedKinds};
 pub use super::norm_kind::NormKind;
+pub use super::q4nx_schema::{Q4nxCodes, Q4nxSchema};
 pub use super::rope_schema::{AxesSchema, AxisPairs, PairingSchema};
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams_schema::StreamsSchema;
@@ -99,6 +100,8 @@ pub struct Arch {
     /// Keys of GGUF that girih writes and does not read.
     #[serde(default)]
     pub written: BTreeMap<String, WrittenKey>,
+    /// What FastFlowLM's converter makes of its models, if it knows them.
+    pub q4nx: Option<Q4nxSchema>,
 }
 
 /// The models that an architecture describes.

@@ -235,6 +235,7 @@ impl Weight {
     pub fn is_of_rows(&self, container: ContainerKind, part: Option<TensorPart>) -> bool {
         let (tensor, relayout) = match container {
             ContainerKind::Safetensors | ContainerKind::Iebin => (&self.hf, self.hf_as),
+            ContainerKind::Q4nx => (&self.hf, None),
             ContainerKind::Gguf => (&self.gguf, self.gguf_as),
         };
         let is_stack = tensor.as_deref().is_some_and(|tensor| tensor.contains(EXPERT));

@@ -26,9 +26,9 @@ pub(super) struct ColumnPadding {
     granules: Vec<u32>,
     /// The value that each value is a view of.
     roots: Vec<ValueId>,
-    /// The multiple of columns of each value that is a view of heads: the values of one KV
-    /// head and its query heads, so that padding is whole heads of whole groups.
-    groups: Vec<Option<u32>>,
+    /// The multiple of columns of each value that is a view of heads, or as wide as one: the values of one KV
+    /// head and its query heads, so that padding is whole heads of whole groups. 1 for others.
+    groups: Vec<u32>,
 }
 
 impl ColumnPadding {
@@ -57,16 +57,20 @@ impl ColumnPadding {
             _ => None,
         });
         let attended: Vec<_> = attended.collect();
-        let mut groups = vec![None; roots.len()];
+        let mut groups = vec![1; roots.len()];
         for (value, root) in graph.values.iter().zip(&roots) {
             let &[_, _, columns] = value.shape.extents() else { continue };
             let mut all = size(columns)?;
             for [queries, keys] in attended.iter().filter(|[queries, _]| queries.columns() == columns) {
                 all = common_multiple(all, size(queries.stride() / (keys.stride() / columns))?)?;
             }
-            groups[root.0 as usize] = Some(all);
+            groups[root.0 as usize] = all;
         }
-        let granules = granules(graph, answers, &roots, target, dtype)?;
+        let alike = equally_wide(graph, answers, &roots);
+        // What is as wide as a view of heads, such as the norm of a row that is mixed as one head, is padded as it is.
+        equalize(&mut groups, &alike)?;
+        let mut granules = granules(answers, &roots, target, dtype)?;
+        equalize(&mut granules, &alike)?;
         Ok(ColumnPadding { granules, roots, groups })
     }
 
@@ -82,17 +86,13 @@ impl ColumnPadding {
     pub fn wide(&self, value: ValueId, columns: usize) -> Result<u32> {
         let root = self.root(value).0 as usize;
         let (granule, heads) = (self.granules[root], self.groups[root]);
-        match heads.filter(|_| !columns.is_multiple_of(granule as usize)) {
-            Some(heads) => padded(columns, common_multiple(granule, heads)?),
-            None => padded(columns, granule),
-        }
+        let is_whole = columns.is_multiple_of(granule as usize);
+        padded(columns, if is_whole { granule } else { common_multiple(granule, heads)? })
     }
 }
 
-/// The multiple of columns of each value: whole tiles of Q4NX weights that it meets. Values that
-/// a program takes and makes, other than a matrix product, are equally wide.
+/// The multiple of columns of each value: whole tiles of Q4NX weights that it meets.
 fn granules(
-    graph: &Graph,
     answers: &[Answer],
     roots: &[ValueId],
     target: &Target,
@@ -100,42 +100,55 @@ fn granules(
 ) -> Result<Vec<u32>> {
     let mut granules = vec![column_granule(target); roots.len()];
     let root = |value: ValueId| roots[value.0 as usize].0 as usize;
-    let mut equally_wide: Vec<Vec<usize>> = Vec::new();
-    for (node, answer) in graph.nodes.iter().zip(answers) {
-        let Some(program) = answer.program() else { continue };
-        let mut alike = vec![root(node.output)];
+    for program in answers.iter().filter_map(Answer::program) {
         for operand in &program.operands {
-            match *operand {
-                ArrayOperand::Rows(value) => alike.push(root(value)),
-                ArrayOperand::Weight(weight, [Some(y), Some(x)]) if dtype(weight) == DType::Q4NX => {
-                    let (x, y) = (root(x), root(y));
-                    granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
-                    let cores = match program.op {
-                        // The head is large: equal shares for all cores of its launch cost little.
-                        ArrayOp::Linear { each_output_row: true, .. } => {
-                            target.array.columns * gemv_side(target)
-                        }
-                        _ => target.array.compute_rows,
-                    };
-                    granules[y] = common_multiple(granules[y], TILE_ROWS * cores)?;
-                }
-                _ => {}
+            let ArrayOperand::Weight(weight, [Some(y), Some(x)]) = *operand else { continue };
+            if dtype(weight) != DType::Q4NX {
+                continue;
             }
-        }
-        if !matches!(program.op, ArrayOp::Linear { .. }) {
-            equally_wide.push(alike);
+            let (x, y) = (root(x), root(y));
+            granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
+            let cores = match program.op {
+                // The head is large: equal shares for all cores of its launch cost little.
+                ArrayOp::Linear { each_output_row: true, .. } => target.array.columns * gemv_side(target),
+                _ => target.array.compute_rows,
+            };
+            granules[y] = common_multiple(granules[y], TILE_ROWS * cores)?;
         }
     }
+    Ok(granules)
+}
+
+/// The values that each program takes and makes, other than a matrix product: they are equally wide.
+fn equally_wide(graph: &Graph, answers: &[Answer], roots: &[ValueId]) -> Vec<Vec<usize>> {
+    let root = |value: ValueId| roots[value.0 as usize].0 as usize;
+    let mut all = Vec::new();
+    for (node, answer) in graph.nodes.iter().zip(answers) {
+        let Some(program) = answer.program() else { continue };
+        if matches!(program.op, ArrayOp::Linear { .. }) {
+            continue;
+        }
+        let rows = program.operands.iter().filter_map(|operand| match *operand {
+            ArrayOperand::Rows(value) => Some(root(value)),
+            _ => None,
+        });
+        all.push(std::iter::once(root(node.output)).chain(rows).collect());
+    }
+    all
+}
+
+/// Gives values that are equally wide their least common multiple.
+fn equalize(multiples: &mut [u32], equally_wide: &[Vec<usize>]) -> Result<()> {
     loop {
         let mut changed = false;
-        for alike in &equally_wide {
-            let all = alike.iter().try_fold(1, |all, &value| common_multiple(all, granules[value]))?;
+        for alike in equally_wide {
+            let all = alike.iter().try_fold(1, |all, &value| common_multiple(all, multiples[value]))?;
             for &value in alike {
-                changed |= std::mem::replace(&mut granules[value], all) != all;
+                changed |= std::mem::replace(&mut multiples[value], all) != all;
             }
         }
         if !changed {
-            return Ok(granules);
+            return Ok(());
         }
     }
 }

@@ -38,6 +38,7 @@ pub use q4_0::Q4_0;
 pub use q4_1::Q4_1;
 pub use q4_k::Q4K;
 pub use q4nx::Q4nx;
+pub(crate) use q4nx::{StoredGroup, fill_tile, group_of};
 pub use q5_0::Q5_0;
 pub use q5_1::Q5_1;
 pub use q5_k::Q5K;

@@ -206,12 +206,20 @@ impl OpenedShape {
         u32::try_from(context).unwrap_or(u32::MAX)
     }
 
-    /// The graph for steps up to `key`.
+    /// The graph for steps up to `key`; that of an encoder gives hidden rows, of all rows.
     ///
     /// # Errors
     /// When a parameter is invalid.
     pub fn graph(&self, key: Key) -> Result<Graph> {
         let state = KvType::Bf16.dtype();
+        let facts = match self {
+            OpenedShape::Model(model) => &model.files().facts,
+            OpenedShape::Config(shape) => &shape.facts,
+        };
+        let key = match facts.is_encoder() {
+            true => Key { output: OutputKind::Hidden, output_rows: key.rows, ..key },
+            false => key,
+        };
         Ok(match self {
             OpenedShape::Model(model) => model.files().graph(key, state)?,
             OpenedShape::Config(shape) => shape.graph(key, state)?,

@@ -1,11 +1,12 @@
 //! `girih npu compare`: compiles several models and prints, in one table, their times on the
-//! array and on the host, and what stays on the host.
+//! array and on the host, and then how many nodes stay on the host, and which.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use girih_graph::{Graph, Key};
+use girih_graph::split::Site;
+use girih_graph::{Graph, Key, Op};
 use girih_npu::Target;
 use girih_npu::driver::{Compiler, TimedProgram, estimate, host_spread};
 use girih_npu::pass::{AttentionPlacement, NoDump, array_split};
@@ -55,6 +56,8 @@ struct ComparedStep {
     sync_ms: f64,
     programs: usize,
     launches: u64,
+    /// The nodes on the array and on the host, without views.
+    nodes: [usize; 2],
     /// What the host computes, with the reason.
     host: Vec<String>,
     /// The compared costs of attention on the array and on the host, and the choice, if the mapping
@@ -78,6 +81,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         print_json(&json!({"target": target.name, "mapping": args.mapping.mapping, "models": compared}))?;
     } else {
+        nodes(&compared)?;
         host_work(&compared)?;
         attention(&compared)?;
     }
@@ -120,7 +124,11 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
     let timed = estimate(graph, &compiled, target, position)?;
     let mean = host_spread(graph, &compiled, target, position).mean;
     let launches = |program: &TimedProgram| program.runs * program.report.launches.len() as u64;
-    let host = array_split(graph, compiler.policy_for(graph)).host_work();
+    let split = array_split(graph, compiler.policy_for(graph));
+    let (mut nodes, host) = ([0, 0], split.host_work());
+    for (index, _) in graph.nodes.iter().enumerate().filter(|(_, node)| node.op != Op::Reshape) {
+        nodes[usize::from(*split.site(index) != Site::Device)] += 1;
+    }
     let by_cost = compiler.policy().attention == AttentionPlacement::ByCost;
     let host = host.into_iter().map(|work| format!("{} ({}): {}", work.name, work.op, work.reason));
     Ok(ComparedStep {
@@ -131,6 +139,7 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
         sync_ms: mean.sync * 1e3,
         programs: timed.programs.len(),
         launches: timed.programs.iter().map(launches).sum(),
+        nodes,
         host: host.collect(),
         attention: by_cost.then(|| compiler.attention_cost(graph)).flatten().map(|cost| cost.to_string()),
     })
@@ -152,6 +161,20 @@ impl ComparedModel {
         let ComparedModel { name, compile_seconds, prefill, token } = self;
         print_line!("{name:<24} {compile_seconds:>9.3} |        {} |      {}", step(prefill), step(token))
     }
+}
+
+/// Prints how many nodes of each model's steps run on the array.
+fn nodes(models: &[ComparedModel]) -> Result<()> {
+    for ComparedModel { name, prefill, token, .. } in models {
+        let shown =
+            |ComparedStep { nodes: [array, host], .. }: &ComparedStep| format!("{array} of {}", array + host);
+        print_line!(
+            "{name}: {} nodes of a prefill and {} of a token on the array",
+            shown(prefill),
+            shown(token)
+        )?;
+    }
+    Ok(())
 }
 
 /// Prints the compared costs of attention of each model.
