@@ -8,12 +8,10 @@
 //! not state the rows and columns of a matrix. It is shown as a column of tiles, `[32 · tiles, 256]`, which has the same bytes;
 //! what it is a matrix of follows from the model.
 
-use girih_tensor::{DType, Error, Result, Shape};
+use girih_tensor::{DType, Result, Shape};
 
 use crate::container::{HeaderContents, UnreadableTensor};
 use crate::limits::FileLimits;
-use crate::metadata::Metadata;
-use crate::quote::quote;
 use crate::safetensors;
 use crate::source::ReadAt;
 
@@ -22,9 +20,6 @@ pub const Q4NX_FILE: &str = "model.q4nx";
 
 /// The key in `__metadata__` with the architecture of a model that FastFlowLM has no converter for.
 pub const OWN_Q4NX_FAMILY: &str = "girih.q4nx";
-
-/// The start of the keys that safetensors with girih's former order of Q4NX have in `__metadata__`.
-const FORMER_KEY_PREFIX: &str = "girih.q4nx.";
 
 /// The `I8` shape that stores a matrix of Q4NX.
 ///
@@ -60,15 +55,4 @@ pub(super) fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderCo
         contents.unreadable.insert(name, UnreadableTensor { shard: 0, why, words: None });
     }
     Ok(contents)
-}
-
-/// Refuses safetensors with matrices in girih's former order of Q4NX.
-pub(super) fn refuse_former(metadata: &Metadata) -> Result<()> {
-    match metadata.iter().find_map(|(key, _)| key.strip_prefix(FORMER_KEY_PREFIX)) {
-        None => Ok(()),
-        Some(name) => Err(Error::new(format!(
-            "tensor {} is Q4NX in an order of bytes that only former versions of girih had; quantize the original model again",
-            quote(name)
-        ))),
-    }
 }

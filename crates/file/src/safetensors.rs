@@ -21,7 +21,6 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use crate::container::{HeaderContents, TensorInfo, UnreadableTensor, shape};
 use crate::limits::FileLimits;
 use crate::metadata::{Metadata, MetadataValue};
-use crate::q4nx;
 use crate::quote::{quote, shorten_parse};
 use crate::source::ReadAt;
 
@@ -58,6 +57,9 @@ const FOREIGN_TYPES: [(&str, u64); 13] = [
     ("C64", 64),
 ];
 
+/// The start of the keys that files with girih's former order of Q4NX have in `__metadata__`.
+const FORMER_Q4NX_PREFIX: &str = "girih.q4nx.";
+
 /// Reads a header and checks that its extents fill `source` exactly.
 ///
 /// A scalar, whose shape safetensors writes as `[]`, has the shape `[1]`.
@@ -91,8 +93,19 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
             "the tensors take {next} bytes, but {held} bytes follow the header; they must be equal"
         )));
     }
-    q4nx::refuse_former(&header.metadata)?;
+    refuse_former_q4nx(&header.metadata)?;
     Ok(HeaderContents { metadata: header.metadata, tensors, unreadable })
+}
+
+/// Refuses safetensors with matrices in girih's former order of Q4NX.
+fn refuse_former_q4nx(metadata: &Metadata) -> Result<()> {
+    match metadata.iter().find_map(|(key, _)| key.strip_prefix(FORMER_Q4NX_PREFIX)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(format!(
+            "tensor {} is Q4NX in an order of bytes that only former versions of girih had; quantize the original model again",
+            quote(name)
+        ))),
+    }
 }
 
 /// Reads the bytes of the JSON text.
