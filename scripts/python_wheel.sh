@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of girih into the folder OUT: python_wheel.sh OUT [MATURIN_OPTION…]. `maturin` is looked up in PATH.
-# WORKSPACE_BUILD names another command of cargo than that of workspace_cargo.sh.
+# Options of maturin concern packing; WORKSPACE_BUILD replaces the cargo command of workspace_cargo.sh, which builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out="$(realpath -m "$1")"

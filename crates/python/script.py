@@ -11,4 +11,7 @@ package = PathFinder.find_spec("girih", [beside, *sys.path])
 if package is None or package.origin is None:
     sys.exit("girih: the package girih is not installed for this Python")
 program = os.path.join(os.path.dirname(package.origin), "girih")
-os.execv(program, [sys.argv[0], *sys.argv[1:]])
+try:
+    os.execv(program, sys.argv)
+except OSError as error:
+    sys.exit(f"girih: {program} cannot be run: {error.strerror}; install the package again")

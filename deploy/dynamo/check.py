@@ -117,8 +117,10 @@ def main() -> None:
         worker = [*(program or [sys.executable, str(Path(__file__).with_name("worker.py"))]), str(source)]
         worker += ["--served-model-name", "stories", "--context", "512"]
         commands = [[sys.executable, *frontend], worker, worker]
-        started = [subprocess.Popen([*command, *PLANES], env=environment) for command in commands]
+        started: list[subprocess.Popen[bytes]] = []
         try:
+            for command in commands:
+                started.append(subprocess.Popen([*command, *PLANES], env=environment))
             wait_for_model()
             with girih.Model.open(str(source)) as model:
                 check(model)
@@ -131,7 +133,10 @@ def main() -> None:
             for process in started:
                 process.terminate()
             for process in started:
-                process.wait()
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
 
 if __name__ == "__main__":

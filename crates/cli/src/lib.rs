@@ -1,5 +1,5 @@
-//! The program: reads the command line and the environment, calls the library, prints results. It is a library itself, so
-//! that the wheel for Python has it beside the module, and the code of both once.
+//! The program: reads the command line and the environment, calls the library, prints results. It is a library, so that
+//! the wheel for Python can have it in the library of its module, and the code that both need once.
 #![forbid(unsafe_code)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
-//! The file `girih` of the wheel: calls the program in the library beside it, so that the wheel has its code once. A start of
-//! it has no interpreter, which the workers of chat templates may not have either.
+//! The file `girih` of the wheel: calls the program in the library beside it, so that the wheel has its code once. It starts
+//! without a Python interpreter, because the workers that render chat templates must not have one.
 #![deny(unsafe_code)]
 
 use std::convert::Infallible;

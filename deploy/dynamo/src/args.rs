@@ -2,7 +2,7 @@
 
 use clap::{Parser, value_parser};
 use dynamo_backend_common::{CommonArgs, DisaggregationMode, DynamoError, WorkerConfig};
-use girih::{AdapterSource, OpenOptions, RunOptions};
+use girih::RunOptions;
 
 use crate::error::refuse;
 
@@ -27,21 +27,9 @@ pub struct WorkerArgs {
     /// Number of threads (does not affect results)
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
-    /// Adapter (LoRA) that requests may choose by this name; may be repeated
-    #[arg(long = "adapter", value_name = "NAME=PATH", value_parser = adapter)]
-    pub adapters: Vec<AdapterSource>,
     /// What all workers of Dynamo have.
     #[command(flatten)]
     pub common: CommonArgs,
-}
-
-fn adapter(text: &str) -> Result<AdapterSource, String> {
-    match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
-            Ok(AdapterSource { name: name.to_owned(), path: path.into() })
-        }
-        _ => Err("an adapter is NAME=PATH".to_owned()),
-    }
 }
 
 impl WorkerArgs {
@@ -50,12 +38,7 @@ impl WorkerArgs {
         self.served_model_name.as_deref().unwrap_or(&self.model)
     }
 
-    /// How the model is opened, beside what the environment says.
-    pub(crate) fn open_options(&self, options: OpenOptions) -> OpenOptions {
-        OpenOptions { adapters: self.adapters.clone(), ..options }
-    }
-
-    /// How it is run.
+    /// How the model is run.
     pub(crate) fn run_options(&self) -> RunOptions {
         let default = RunOptions::default();
         let threads = self.threads.map(|threads| threads as usize);

@@ -24,9 +24,16 @@ pub struct GirihEngine {
     options: OpenOptions,
     feed: Arc<KvEventFeed>,
     /// Present from the start to the end.
-    session: Mutex<Option<Session>>,
+    running: Mutex<Option<RunningModel>>,
     /// Whether it was ended.
     ended: watch::Sender<bool>,
+}
+
+/// A model that runs, and the tokens that end its replies.
+#[derive(Clone)]
+struct RunningModel {
+    session: Session,
+    ends: Vec<u32>,
 }
 
 impl GirihEngine {
@@ -38,13 +45,13 @@ impl GirihEngine {
         let config = args.worker_config()?;
         let feed = Arc::default();
         let engine =
-            GirihEngine { args, options, feed, session: Mutex::new(None), ended: watch::Sender::new(false) };
+            GirihEngine { args, options, feed, running: Mutex::new(None), ended: watch::Sender::new(false) };
         Ok((engine, config))
     }
 
-    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningModel>> {
         // No code panics while it holds the lock.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -59,11 +66,15 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl LLMEngine for GirihEngine {
     async fn start(&self, _worker_id: u64) -> Result<EngineConfig, DynamoError> {
-        let (name, options) = (self.args.model.clone(), self.args.open_options(self.options.clone()));
+        let (name, options) = (self.args.model.clone(), self.options.clone());
         let observer = Some(self.feed.observer(self.args.served_name()));
         let run = RunOptions { cache_observer: observer, ..self.args.run_options() };
-        let open = move || Model::open_with(&name, &options)?.plan(run)?.start(|_| {});
-        let session = blocking(move || open().map_err(dynamo_error)).await?;
+        let open = move || {
+            let model = Model::open_with(&name, &options)?;
+            let ends = model.stop_tokens()?;
+            Ok((model.plan(run)?.start(|_| {})?, ends))
+        };
+        let (session, ends) = blocking(move || open().map_err(dynamo_error)).await?;
         let limits = session.limits();
         let blocks = u64::from(limits.context).div_ceil(BLOCK_POSITIONS as u64);
         let registration = LlmRegistration {
@@ -74,7 +85,7 @@ impl LLMEngine for GirihEngine {
             max_num_batched_tokens: Some(limits.chunk.into()),
             ..LlmRegistration::default()
         };
-        *self.session() = Some(session);
+        *self.running() = Some(RunningModel { session, ends });
         Ok(EngineConfig {
             model: self.args.model.clone(),
             served_model_name: Some(self.args.served_name().to_owned()),
@@ -88,23 +99,23 @@ impl LLMEngine for GirihEngine {
         request: PreprocessedRequest,
         context: GenerateContext,
     ) -> Result<BoxStream<'static, Result<LLMEngineOutput, DynamoError>>, DynamoError> {
-        let Some(session) = self.session().clone() else {
+        let Some(RunningModel { session, ends }) = self.running().clone() else {
             return Err(engine_error(BackendError::EngineShutdown, "the engine does not run: it was ended"));
         };
         let ended = self.ended.subscribe();
         let reply = blocking(move || {
-            let request = girih_request(request, session.model())?;
+            let request = girih_request(request, session.model(), &ends)?;
             session.generate(request).map_err(dynamo_error)
         });
         Ok(LiveReply::new(reply.await?, context, ended).into_stream())
     }
 
-    /// Ends running replies as cancelled, and waits for the engine's thread. A client that leaves needs no more: streams look for that.
+    /// Ends running replies as cancelled, and waits for the engine's thread. `abort` is not needed: each stream notices when its client leaves.
     async fn cleanup(&self) -> Result<(), DynamoError> {
         self.ended.send_replace(true);
-        let session = self.session().take();
+        let running = self.running().take();
         blocking(move || {
-            drop(session);
+            drop(running);
             Ok(())
         })
         .await

@@ -18,21 +18,26 @@ const WITHOUT_EFFECT: [&str; 6] = [
     "sampling_options.detokenize",
 ];
 
-/// girih's request to `model` for Dynamo's.
+/// girih's request to `model`, whose replies end with the tokens `own`, for Dynamo's.
 ///
 /// # Errors
 /// When it asks for what girih's worker cannot do.
-pub fn girih_request(asked: PreprocessedRequest, model: &Model) -> Result<Request, DynamoError> {
+pub fn girih_request(
+    asked: PreprocessedRequest,
+    model: &Model,
+    own: &[u32],
+) -> Result<Request, DynamoError> {
     check(&asked)?;
-    // Without a tokenizer, there are no grammars and no tokens of the model's own.
-    let own = model.stop_tokens().map_err(dynamo_error)?;
     let mut sampling = girih_sampling(&asked.sampling_options, model.default_sampling())?;
     let stops = &asked.stop_conditions;
     if stops.ignore_eos == Some(true) {
         sampling.bias.extend(own.iter().map(|id| (*id, f32::NEG_INFINITY)));
     }
-    let mut stop_tokens: Vec<u32> = stop_tokens(stops).chain(asked.eos_token_ids.iter().copied()).collect();
-    stop_tokens.retain(|id| !own.contains(id));
+    let grammar = asked.sampling_options.guided_decoding.as_ref().map(grammar).transpose()?.flatten();
+    let ends = &asked.eos_token_ids;
+    let mut stop_tokens: Vec<u32> = stop_tokens(stops).chain(ends.iter().copied()).collect();
+    // A grammar has an end of its own; the frontend lists the ends of `config.json`, which may be others than the model's, twice.
+    stop_tokens.retain(|id| !own.contains(id) && !(grammar.is_some() && ends.contains(id)));
     stop_tokens.sort_unstable();
     stop_tokens.dedup();
 
@@ -50,8 +55,7 @@ pub fn girih_request(asked: PreprocessedRequest, model: &Model) -> Result<Reques
     if let Some(top) = asked.output_options.logprobs {
         request = request.logprobs(top);
     }
-    if let Some(grammar) = asked.sampling_options.guided_decoding.as_ref().map(grammar).transpose()?.flatten()
-    {
+    if let Some(grammar) = grammar {
         request = request.grammar(grammar);
     }
     let Some(routing) = asked.routing else { return Ok(request) };
@@ -103,8 +107,8 @@ fn names(extra: &Value) -> impl Iterator<Item = String> {
 /// # Errors
 /// When girih lacks a setting, or a value is outside its range.
 pub fn girih_sampling(asked: &SamplingOptions, default: Sampling) -> Result<Sampling, DynamoError> {
-    refuse("n above 1", asked.n.is_some_and(|n| n != 1))?;
-    refuse("best_of above 1", asked.best_of.is_some_and(|best_of| best_of != 1))?;
+    refuse("n other than 1", asked.n.is_some_and(|n| n != 1))?;
+    refuse("best_of other than 1", asked.best_of.is_some_and(|best_of| best_of != 1))?;
     refuse("use_beam_search", asked.use_beam_search == Some(true))?;
     refuse("length_penalty", asked.length_penalty.is_some_and(|penalty| penalty != 1.0))?;
     let top_k = match asked.top_k {

@@ -36,8 +36,8 @@ const REFUSED: [Refused; 28] = [
         asked.extra_args = Some(json!({"sampling_options": {"allowed_token_ids": [1]}}));
     }),
     ("logits_processors of extra_args", |asked| asked.extra_args = Some(json!({"logits_processors": []}))),
-    ("n above 1", |asked| asked.sampling_options.n = Some(2)),
-    ("best_of above 1", |asked| asked.sampling_options.best_of = Some(2)),
+    ("n other than 1", |asked| asked.sampling_options.n = Some(2)),
+    ("best_of other than 1", |asked| asked.sampling_options.best_of = Some(2)),
     ("use_beam_search", |asked| asked.sampling_options.use_beam_search = Some(true)),
     ("length_penalty", |asked| asked.sampling_options.length_penalty = Some(0.5)),
     ("top_k is -2", |asked| asked.sampling_options.top_k = Some(-2)),
@@ -96,7 +96,7 @@ fn arguments_are_refused_by_name() {
     let cases = [
         (vec!["--context", "0"], "0 is not in 1.."),
         (vec!["--sequences", "no"], "invalid digit"),
-        (vec!["--adapter", "poet"], "NAME=PATH"),
+        (vec!["--adapter", "poet=adapters/poet"], "unexpected argument '--adapter'"),
         (vec!["--discovery-backend", "consul"], "consul"),
         (vec!["--disaggregation-mode", "prefill"], "a disaggregation mode but agg"),
         (vec!["--route-to-encoder"], "an encoder before it"),
@@ -112,5 +112,5 @@ fn arguments_are_refused_by_name() {
         };
         assert!(error.contains(name), "{name}: {error}");
     }
-    drop(engine(&["--adapter", "poet=adapters/poet", "--discovery-backend", "file", "--event-plane", "zmq"]));
+    drop(engine(&["--discovery-backend", "file", "--event-plane", "zmq"]));
 }
