@@ -196,11 +196,10 @@ fn tiles_of(rows: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let weight = |row: usize, column: usize| {
         let tile = &bytes[(row / 32 * (k / 256) + column / 256) * 5120..][..5120];
         let (row, column) = (row % 32, column % 256);
-        let (group, rest) = (column / 32, column % 32);
-        let byte = tile[group * 512 + rest / 4 * 64 + row % 16 * 4 + rest % 4];
-        let q = if row < 16 { byte & 15 } else { byte >> 4 };
-        let (d, m) =
-            (bf16(&tile[4096 + 2 * (group * 32 + row)..]), bf16(&tile[4608 + 2 * (group * 32 + row)..]));
+        let byte = tile[1024 + row / 16 * 2048 + column * 8 + row % 16 / 2];
+        let q = if row % 2 == 0 { byte & 15 } else { byte >> 4 };
+        let at = 2 * (column / 32 * 32 + row);
+        let (d, m) = (bf16(&tile[at..]), bf16(&tile[512 + at..]));
         round(d * f32::from(q) + m)
     };
     let weights = (0..rows * k).map(|at| weight(at / k, at % k)).collect();
