@@ -37,7 +37,7 @@ pub fn girih_request(
     let ends = &asked.eos_token_ids;
     let mut stop_tokens: Vec<u32> = stop_tokens(stops).chain(ends.iter().copied()).collect();
     // A grammar has an end of its own; the frontend lists the ends of `config.json`, which may be others than the model's, twice.
-    stop_tokens.retain(|id| !own.contains(id) && !(grammar.is_some() && ends.contains(id)));
+    stop_tokens.retain(|id| !(own.contains(id) || grammar.is_some() && ends.contains(id)));
     stop_tokens.sort_unstable();
     stop_tokens.dedup();
 
