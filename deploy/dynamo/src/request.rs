@@ -22,11 +22,7 @@ const WITHOUT_EFFECT: [&str; 6] = [
 ///
 /// # Errors
 /// When it asks for what girih's worker cannot do.
-pub fn girih_request(
-    asked: PreprocessedRequest,
-    model: &Model,
-    own: &[u32],
-) -> Result<Request, DynamoError> {
+pub fn girih_request(asked: PreprocessedRequest, model: &Model, own: &[u32]) -> Result<Request, DynamoError> {
     check(&asked)?;
     let mut sampling = girih_sampling(&asked.sampling_options, model.default_sampling())?;
     let stops = &asked.stop_conditions;
