@@ -168,6 +168,7 @@ mod tests {
             "adapter_terms",
             "adapters",
             "attend_scratch",
+            "attend_units",
             "executor",
             "product",
             "rows",
