@@ -255,7 +255,7 @@ def main() -> int:
     command.add_argument("plain", type=Path)
     command.add_argument("golden", type=Path)
     command.add_argument("--girih", type=Path, required=True)
-    command.add_argument("--source", type=Path, help="the model that girih quantizes instead of PLAIN (q4nx, int4 and int8 need safetensors)")
+    command.add_argument("--source", type=Path, help="the model that girih quantizes instead of PLAIN (int4 and int8 need safetensors)")
     command.add_argument("--type", action="append", choices=FILE_TYPES)
     command.set_defaults(run=logits)
     command = commands.add_parser("words")

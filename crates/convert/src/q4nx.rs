@@ -78,9 +78,10 @@ pub(super) fn write(
     let planned = plan(model, options)?;
     let factors = factors(model)?;
     let mut tensors = planned.iter().map(FileTensor::new_tensor).collect::<Result<Vec<_>>>()?;
-    tensors.extend(factors.iter().map(|(name, bytes)| {
-        let shape = Shape::vector(bytes.len() / size_of::<u16>());
-        NewTensor { name: name.clone(), dtype: DType::BF16, shape }
+    tensors.extend(factors.iter().map(|Factors { name, dtype, shape, .. }| NewTensor {
+        name: name.clone(),
+        dtype: *dtype,
+        shape: *shape,
     }));
     let metadata = match model.arch().q4nx {
         Some(_) => BTreeMap::new(),
@@ -96,14 +97,14 @@ pub(super) fn write(
     let writes = ordered.iter().map(|planned| (&planned.tensor, *planned));
     let mut report =
         stream::write_each(&model.weights, writes, options, progress, &mut |tensor, name, put| {
-            while let Some((name, bytes)) =
-                pending.next_if(|(name, _)| ranks[name] < ranks[&tensor.tensor.name])
+            while let Some(Factors { name, bytes, .. }) =
+                pending.next_if(|factors| ranks[&factors.name] < ranks[&tensor.tensor.name])
             {
                 writer.append(name, bytes)?;
             }
             put_tensor(&mut writer, tensor, name, put)
         })?;
-    pending.try_for_each(|(name, bytes)| writer.append(name, bytes))?;
+    pending.try_for_each(|Factors { name, bytes, .. }| writer.append(name, bytes))?;
     for (written, planned) in report.tensors.iter_mut().zip(&ordered) {
         written.stored = planned.dtype();
     }
@@ -217,8 +218,8 @@ fn plan_one(model: &ModelFiles, weight: &str, name: String, chooser: &mut Choose
     })
 }
 
-/// The format whose integers the tiles of a matrix have. Rows that are no whole blocks, which FastFlowLM's models do not have, are
-/// quantized with minimums.
+/// The format whose integers the tiles of a matrix have. Rows that are not whole blocks are quantized with minimums; FastFlowLM's
+/// models have none.
 fn integers(model: &ModelFiles, source: DType, columns: usize) -> DType {
     let codes = model.arch().q4nx.as_ref().map(|q4nx| q4nx.codes);
     match (source, codes) {
@@ -228,25 +229,32 @@ fn integers(model: &ModelFiles, source: DType, columns: usize) -> DType {
     }
 }
 
-/// The factors of rotary frequencies that the file has as a tensor, and its name.
-fn factors(model: &ModelFiles) -> Result<Option<(String, Vec<u8>)>> {
+/// The factors of rotary frequencies, a tensor of the file.
+struct Factors {
+    name: String,
+    dtype: DType,
+    shape: Shape,
+    bytes: Vec<u8>,
+}
+
+/// The factors of rotary frequencies that the file has; a copy has those of the copied file.
+fn factors(model: &ModelFiles) -> Result<Option<Factors>> {
     let named = model.arch().rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone()).next();
     let (Some(name), Some(_)) = (named, &model.arch().q4nx) else { return Ok(None) };
     let container = model.weights.container();
     if container.kind() == ContainerKind::Q4nx {
-        let Some(info) = container.tensors().get(&name).filter(|info| info.dtype == DType::BF16) else {
-            return Ok(None);
-        };
+        let Some(info) = container.tensors().get(&name) else { return Ok(None) };
         let mut bytes = vec![0; info.bytes as usize];
         container.read(info, 0, &mut bytes)?;
-        return Ok(Some((name, bytes)));
+        return Ok(Some(Factors { name, dtype: info.dtype, shape: info.shape, bytes }));
     }
     let rope = model.facts.layers.iter().find_map(|layer| layer.mixer.attention()?.rope.as_ref());
     let factors = rope.map(|rope| rope.factors.as_slice()).unwrap_or_default();
     if factors.is_empty() {
         return Ok(None);
     }
-    Ok(Some((name, DType::BF16.pack_matrix(1, factors.len(), factors)?)))
+    let (dtype, shape) = (DType::BF16, Shape::vector(factors.len()));
+    Ok(Some(Factors { name, dtype, shape, bytes: dtype.pack_matrix(1, factors.len(), factors)? }))
 }
 
 /// What else the folder needs.

@@ -55,25 +55,29 @@ fn words<const BYTES: usize, const ALL: usize>(rows: &[u8], row_bytes: usize, ba
 
 /// Bytes of a tile of Q4NX, and of a unit of its layout.
 const TILE: usize = 5120;
+/// The scales of a tile, as many bytes as its minimums.
+const TILE_SCALES: usize = 512;
+/// The codes of a tile.
+const TILE_CODES: usize = TILE - 2 * TILE_SCALES;
 
 /// Packs tiles of Q4NX: the codes of two neighbouring rows share a byte there, here those of rows `r` and `16 + r`.
 fn tiles(rows: &[u8], band: &mut [u8]) {
     for (tile, unit) in rows.as_chunks::<TILE>().0.iter().zip(band.as_chunks_mut::<TILE>().0) {
-        let (factors, codes) = tile.split_at(1024);
-        let (scales, minimums) = factors.split_at(512);
-        let (low, high) = codes.split_at(2048);
-        let (lines, to) = unit.split_at_mut(4096);
-        // Without minimums, codes are signed: they become unsigned, with the minimum -8 times the scale, which is exact.
+        let (factors, codes) = tile.split_at(2 * TILE_SCALES);
+        let (scales, minimums) = factors.split_at(TILE_SCALES);
+        let (low, high) = codes.split_at(TILE_CODES / 2);
+        let (lines, to) = unit.split_at_mut(TILE_CODES);
+        // Without minimums, codes are signed: they become unsigned, with the minimum -8 times the scale, which is exact unless that is infinite.
         let is_signed = minimums.iter().all(|&byte| byte == 0);
         let flip = if is_signed { 0x88 } else { 0 };
         let columns = low.as_chunks::<32>().0.iter().zip(high.as_chunks::<32>().0);
         for (line, (low, high)) in lines.as_chunks_mut::<LINE>().0.iter_mut().zip(columns) {
             tile_line(low, high, flip, line);
         }
-        to[..512].copy_from_slice(scales);
-        to[512..].copy_from_slice(minimums);
+        to[..TILE_SCALES].copy_from_slice(scales);
+        to[TILE_SCALES..].copy_from_slice(minimums);
         if is_signed {
-            for (minimum, scale) in to[512..].as_chunks_mut().0.iter_mut().zip(scales.as_chunks().0) {
+            for (minimum, scale) in to[TILE_SCALES..].as_chunks_mut().0.iter_mut().zip(scales.as_chunks().0) {
                 *minimum = bf16::from_f32(-8.0 * bf16::from_le_bytes(*scale).to_f32()).to_le_bytes();
             }
         }

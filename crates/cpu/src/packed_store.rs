@@ -474,7 +474,7 @@ mod tests {
 
     /// The digests of known bands in each format that is packed. If a line changes, `kernels::packed::LAYOUT_VERSION`
     /// must be raised before the line is updated: otherwise the next start would read weights of the old
-    /// layout.
+    /// layout. The line of Q4NX also depends on the order of bytes in files: those of girih's former order are refused.
     #[test]
     fn layouts_match_their_version() {
         let columns = 256;

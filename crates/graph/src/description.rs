@@ -467,7 +467,7 @@ pub trait AnyBackend: Send {
         blocks: &[u32],
         build: &dyn Fn(Key) -> Result<Graph>,
     ) -> Result<Box<dyn Runner>>;
-    /// See [`load_fixed`].
+    /// See [`load_fixed`]. A backend of several parts loads the whole ladder.
     ///
     /// # Errors
     /// As [`load`].

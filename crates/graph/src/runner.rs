@@ -139,7 +139,7 @@ pub fn load<B: Backend>(
     load_rungs(backend, source, (max_key, &rungs), blocks, build)
 }
 
-/// As [`load`], for a graph that there is of one key only, such as that of an image tower: one program runs all steps.
+/// As [`load`], for a model whose graph has only one key, such as an image tower: one program runs all steps.
 ///
 /// # Errors
 /// As [`load`].

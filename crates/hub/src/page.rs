@@ -1,6 +1,6 @@
 //! Reads the addresses of the hub's pages, which users paste in place of a model's id.
 
-use girih_file::quote;
+use girih_file::{Q4NX_FILE, quote};
 
 /// The hosts of the hub itself.
 const HUB_HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"];
@@ -71,7 +71,7 @@ fn id_of_path(path: &str) -> Result<String, String> {
 }
 
 /// The label of the GGUF model that a page of a file or a folder shows; `None` for the
-/// repository's safetensors.
+/// repository's safetensors or `model.q4nx`.
 fn label_of(page: &str, file: &[&str]) -> Result<Option<String>, String> {
     let Some(last) = file.last() else { return Ok(None) };
     if page == "tree" {
@@ -81,7 +81,7 @@ fn label_of(page: &str, file: &[&str]) -> Result<Option<String>, String> {
     if let Some(stem) = path.strip_suffix(".gguf") {
         return Ok(Some(stem.to_owned()));
     }
-    if file.len() == 1 && last.starts_with("model") && last.ends_with(".safetensors") {
+    if path == Q4NX_FILE || file.len() == 1 && last.starts_with("model") && last.ends_with(".safetensors") {
         return Ok(None);
     }
     Err(format!("it is the address of {}, which is not a model", quote(&path)))
@@ -125,6 +125,7 @@ mod tests {
             ("https://huggingface.co/org/name/blob/main/m-Q8_0.gguf", "org/name:m-Q8_0"),
             ("https://huggingface.co/org/name/resolve/v1/Q8_0/m.gguf?download=true", "org/name@v1:Q8_0/m"),
             ("https://huggingface.co/org/name/blob/main/model-00001-of-00002.safetensors", "org/name"),
+            ("https://huggingface.co/org/name/blob/main/model.q4nx", "org/name"),
             ("http://127.0.0.1:8080/hub/org/name", "org/name"),
             ("127.0.0.1:8080/hub/org/name/tree/v1", "org/name@v1"),
         ] {

@@ -22,8 +22,10 @@ const TWICE_ROUNDED: f32 = 1.0 / 128.0;
 /// # Errors
 /// Of the kind [`ErrorKind::Refused`].
 pub(crate) fn check_family(arch: &Arch, container: &Container) -> Result<()> {
-    let is_own = container.metadata().get::<&str>(OWN_Q4NX_FAMILY)?.is_some_and(|name| name == arch.name);
-    if container.kind() != ContainerKind::Q4nx || is_own || arch.q4nx.is_some() {
+    if container.kind() != ContainerKind::Q4nx || arch.q4nx.is_some() {
+        return Ok(());
+    }
+    if container.metadata().get::<&str>(OWN_Q4NX_FAMILY)?.is_some_and(|name| name == arch.name) {
         return Ok(());
     }
     let sentence = format!(
@@ -36,12 +38,17 @@ pub(crate) fn check_family(arch: &Arch, container: &Container) -> Result<()> {
 /// Changes the facts to what the file's tensors are.
 ///
 /// # Errors
-/// When the file's factors of rotary frequencies are others than those of `config.json`.
+/// When the file's factors of rotary frequencies are others than those of `config.json`, or it lacks a head of its own.
 pub(crate) fn adjust_facts(arch: &Arch, facts: &mut Facts, weights: &ModelWeights) -> Result<()> {
     if weights.container().kind() != ContainerKind::Q4nx {
         return Ok(());
     }
     if arch.q4nx.as_ref().is_some_and(|q4nx| q4nx.scaled_embeddings) {
+        if facts.head.as_ref().is_some_and(|head| head.tied) {
+            return Err(Error::new(
+                "model.q4nx has no head of its own, and its table of embeddings is scaled, so it is no head; convert the model again",
+            ));
+        }
         facts.embed.scale = None;
     }
     for rope in facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref()) {

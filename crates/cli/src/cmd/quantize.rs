@@ -195,7 +195,7 @@ fn model(args: &Args) -> Result<ModelFiles> {
         return Ok(loading::open_model(&args.model)?.into_files().expect(only));
     };
     if !matches!(args.target, QuantizeTarget::Model(ConvertTarget::Gguf(_))) {
-        let sentence = "q4nx, safetensors and iebin copy tensors of the model's files; merge the adapter first, then quantize the result";
+        let sentence = "girih merges an adapter only when it writes a GGUF; merge the adapter first, then quantize the result";
         return Err(Error::call(sentence));
     }
     let source = AdapterSource { name: "adapter".to_owned(), path: path.clone() };

@@ -27,8 +27,8 @@
 //! Values that are the first numbers of keys (`attend_latent`) are decoded and transposed block by block for all
 //! queries of the piece, and are then added up as others are.
 //!
-//! Bytes moved: keys and values of the positions seen, once for a tile of rows; those that split sequences share,
-//! once for all of them.
+//! Bytes moved: keys and values of the positions seen, once for a tile of rows; whole chunks that
+//! split sequences share, once for 64 of their queries.
 
 #[cfg(test)]
 mod speed;

@@ -112,7 +112,7 @@ fn unit(&[row, chunk, ..]: &[u32; 4]) -> SumUnit {
 mod tests {
     use super::*;
 
-    /// Two rows of a first sequence and one of each other, over chunks 0 to 3. All share chunk 0, the first and the third also
+    /// Two rows of a first sequence and one of each other, over chunks 0 to 2. All share chunk 0, the first and the third also
     /// chunk 1.
     #[test]
     fn rows_that_read_the_same_blocks_follow_each_other() {

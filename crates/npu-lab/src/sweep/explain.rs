@@ -245,8 +245,8 @@ impl fmt::Display for MappingComparison {
 }
 
 impl StepComparison {
-    /// What limits launches, and the milliseconds of those that it limits with each mapping. A launch that both
-    /// mappings make may be limited by another part in each.
+    /// What limits launches, and the milliseconds of those that it limits with each mapping. The same
+    /// launch may have different limits with the two mappings.
     pub fn limits(&self) -> Vec<(&'static str, [f64; 2])> {
         let limited_by = |limit: &str, at: usize| -> f64 {
             let parts = self.launches.iter().filter_map(|row| row.parts[at].as_ref());

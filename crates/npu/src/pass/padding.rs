@@ -67,7 +67,7 @@ impl ColumnPadding {
             groups[root.0 as usize] = all;
         }
         let alike = equally_wide(graph, answers, &roots);
-        // What is as wide as a view of heads, such as the norm of a row that is mixed as one head, is padded as it is.
+        // What is as wide as a view of heads, such as the norm of a row that is mixed as one head, gets the padding of that view.
         equalize(&mut groups, &alike)?;
         let mut granules = granules(answers, &roots, target, dtype)?;
         equalize(&mut granules, &alike)?;

@@ -80,7 +80,7 @@ class Model:
         progress: Callable[[int, int], object] | None = None,
         **options: Unpack[Options],
     ) -> Model:
-        """Opens and loads a model: a folder, a ``.gguf`` or ``.safetensors`` file, an id among the downloaded models
+        """Opens and loads a model: a folder, a ``.gguf``, ``.safetensors`` or ``.q4nx`` file, an id among the downloaded models
         (``org/name``), or the built-in ``stories260k``. Returns when it is ready.
 
         ``progress(done, total)`` is called on this thread with the bytes of weights that are read. An exception in it, or

@@ -88,7 +88,7 @@ fn usual_name(model: &str) -> String {
         return model.to_owned();
     }
     let last = path.file_name().map_or(model.into(), |last| last.to_string_lossy());
-    let stem = last.strip_suffix(".gguf").or_else(|| last.strip_suffix(".safetensors"));
+    let stem = [".gguf", ".safetensors", ".q4nx"].iter().find_map(|ending| last.strip_suffix(ending));
     stem.unwrap_or(&last).to_owned()
 }
 
