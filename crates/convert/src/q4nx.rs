@@ -78,7 +78,7 @@ pub(super) fn write(
     let planned = plan(model, options)?;
     let factors = factors(model)?;
     let mut tensors = planned.iter().map(FileTensor::new_tensor).collect::<Result<Vec<_>>>()?;
-    tensors.extend(factors.iter().map(|Factors { name, dtype, shape, .. }| NewTensor {
+    tensors.extend(factors.iter().map(|RopeFactors { name, dtype, shape, .. }| NewTensor {
         name: name.clone(),
         dtype: *dtype,
         shape: *shape,
@@ -97,14 +97,14 @@ pub(super) fn write(
     let writes = ordered.iter().map(|planned| (&planned.tensor, *planned));
     let mut report =
         stream::write_each(&model.weights, writes, options, progress, &mut |tensor, name, put| {
-            while let Some(Factors { name, bytes, .. }) =
+            while let Some(RopeFactors { name, bytes, .. }) =
                 pending.next_if(|factors| ranks[&factors.name] < ranks[&tensor.tensor.name])
             {
                 writer.append(name, bytes)?;
             }
             put_tensor(&mut writer, tensor, name, put)
         })?;
-    pending.try_for_each(|Factors { name, bytes, .. }| writer.append(name, bytes))?;
+    pending.try_for_each(|RopeFactors { name, bytes, .. }| writer.append(name, bytes))?;
     for (written, planned) in report.tensors.iter_mut().zip(&ordered) {
         written.stored = planned.dtype();
     }
@@ -230,7 +230,7 @@ fn integers(model: &ModelFiles, source: DType, columns: usize) -> DType {
 }
 
 /// The factors of rotary frequencies, a tensor of the file.
-struct Factors {
+struct RopeFactors {
     name: String,
     dtype: DType,
     shape: Shape,
@@ -238,7 +238,7 @@ struct Factors {
 }
 
 /// The factors of rotary frequencies that the file has; a copy has those of the copied file.
-fn factors(model: &ModelFiles) -> Result<Option<Factors>> {
+fn factors(model: &ModelFiles) -> Result<Option<RopeFactors>> {
     let named = model.arch().rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone()).next();
     let (Some(name), Some(_)) = (named, &model.arch().q4nx) else { return Ok(None) };
     let container = model.weights.container();
@@ -246,7 +246,7 @@ fn factors(model: &ModelFiles) -> Result<Option<Factors>> {
         let Some(info) = container.tensors().get(&name) else { return Ok(None) };
         let mut bytes = vec![0; info.bytes as usize];
         container.read(info, 0, &mut bytes)?;
-        return Ok(Some(Factors { name, dtype: info.dtype, shape: info.shape, bytes }));
+        return Ok(Some(RopeFactors { name, dtype: info.dtype, shape: info.shape, bytes }));
     }
     let rope = model.facts.layers.iter().find_map(|layer| layer.mixer.attention()?.rope.as_ref());
     let factors = rope.map(|rope| rope.factors.as_slice()).unwrap_or_default();
@@ -254,7 +254,7 @@ fn factors(model: &ModelFiles) -> Result<Option<Factors>> {
         return Ok(None);
     }
     let (dtype, shape) = (DType::BF16, Shape::vector(factors.len()));
-    Ok(Some(Factors { name, dtype, shape, bytes: dtype.pack_matrix(1, factors.len(), factors)? }))
+    Ok(Some(RopeFactors { name, dtype, shape, bytes: dtype.pack_matrix(1, factors.len(), factors)? }))
 }
 
 /// What else the folder needs.
