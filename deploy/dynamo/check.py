@@ -66,7 +66,7 @@ def check(model: girih.Model) -> None:
 
 
 def applied_events() -> dict[str, float]:
-    """How many events of which outcome the router has applied."""
+    """The number of events that the router has applied, by outcome."""
     with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as reply:
         lines = [line for line in reply.read().decode().splitlines() if line.startswith("dynamo_component_kv_cache_events_applied{")]
     found: dict[str, float] = {}

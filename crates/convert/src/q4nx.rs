@@ -200,7 +200,7 @@ fn plan_one(model: &ModelFiles, weight: &str, name: String, chooser: &mut Choose
     };
     let (stored, form) = match (stored, scale) {
         (DType::Q4NX, None) => {
-            let multiple = model.arch().q4nx.as_ref().map_or(1, |q4nx| q4nx.ffn_multiple);
+            let multiple = model.arch().q4nx.as_ref().map_or(1, |q4nx| q4nx.ffn_multiple.get());
             let padded = padded_in_q4nx(weight, [shape.rows(), shape.columns()], multiple)?;
             (integers(model, source, shape.columns()), TensorForm::Tiles(padded))
         }

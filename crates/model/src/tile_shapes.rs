@@ -38,7 +38,7 @@ pub(crate) fn check_family(arch: &Arch, container: &Container) -> Result<()> {
 /// Changes the facts to what the file's tensors are.
 ///
 /// # Errors
-/// When the file's factors of rotary frequencies are others than those of `config.json`, or it lacks a head of its own.
+/// When the file's factors of rotary frequencies differ from those of `config.json`, or its table is scaled and it has no head.
 pub(crate) fn adjust_facts(arch: &Arch, facts: &mut Facts, weights: &ModelWeights) -> Result<()> {
     if weights.container().kind() != ContainerKind::Q4nx {
         return Ok(());
@@ -83,7 +83,7 @@ pub(crate) fn give_shapes(arch: &Arch, facts: &Facts, weights: &mut ModelWeights
         assemble::graph(facts, &needed, smallest, DType::F32.into())?;
         needed.shapes.into_inner()
     };
-    let multiple = arch.q4nx.as_ref().map_or(1, |q4nx| q4nx.ffn_multiple.max(1));
+    let multiple = arch.q4nx.as_ref().map_or(1, |q4nx| q4nx.ffn_multiple.get());
     for (name, need) in needs {
         let Some((tensor, info)) = weights.stored(&name) else { continue };
         if info.dtype != DType::Q4NX {

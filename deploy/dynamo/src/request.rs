@@ -32,7 +32,7 @@ pub fn girih_request(asked: PreprocessedRequest, model: &Model, own: &[u32]) -> 
     let grammar = asked.sampling_options.guided_decoding.as_ref().map(grammar).transpose()?.flatten();
     let ends = &asked.eos_token_ids;
     let mut stop_tokens: Vec<u32> = stop_tokens(stops).chain(ends.iter().copied()).collect();
-    // A grammar has an end of its own; the frontend lists the ends of `config.json`, which may be others than the model's, twice.
+    // A grammar ends by itself. The frontend sends the ends of `config.json` in two lists, and they may differ from the model's own.
     stop_tokens.retain(|id| !(own.contains(id) || grammar.is_some() && ends.contains(id)));
     stop_tokens.sort_unstable();
     stop_tokens.dedup();

@@ -1,5 +1,7 @@
 //! What FastFlowLM's converter makes of the models of an architecture.
 
+use std::num::NonZeroUsize;
+
 use serde::Deserialize;
 
 /// How FastFlowLM's converter writes models of the architecture as `model.q4nx`. Of other architectures, girih reads only
@@ -9,16 +11,16 @@ use serde::Deserialize;
 pub struct Q4nxSchema {
     /// The integers of matrices that are not in a format with such integers already.
     pub codes: Q4nxCodes,
-    /// What the size of the feed-forward part is padded to a multiple of.
+    /// The size of the feed-forward part is padded with zeros to a multiple of this, in rows or columns.
     #[serde(default = "one")]
-    pub ffn_multiple: usize,
-    /// Whether embeddings are multiplied by the model's factor in the file.
+    pub ffn_multiple: NonZeroUsize,
+    /// Whether the table of embeddings in the file is already multiplied by the model's factor for embeddings.
     #[serde(default)]
     pub scaled_embeddings: bool,
 }
 
-fn one() -> usize {
-    1
+fn one() -> NonZeroUsize {
+    NonZeroUsize::MIN
 }
 
 /// The integers of tiles.

@@ -1,7 +1,7 @@
 //! Every family of models on the array: its steps compile, and `docs/npu.md` has the table of what the host computes.
 //!
-//! The models are those of `tests/families.jsonl`, of which nothing but the `config.json` is needed, and those of
-//! `tests/fixtures`. `UPDATE=1` writes the table anew.
+//! The models are those of `tests/families.jsonl`, each made from its `config.json` alone, and those of `tests/fixtures`.
+//! `UPDATE=1` writes the table anew.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -104,7 +104,7 @@ fn row(compiler: &Compiler, name: &str, steps: &[Graph]) -> String {
     format!("| {name} | {} | {} | {} |\n", shown(nodes.first()), shown(nodes.get(1)), what.join(", "))
 }
 
-/// The rows of the models of which a `config.json` suffices, and the families of which it does not.
+/// The rows of models whose graph follows from `config.json` alone, and the families whose graph does not.
 fn of_configurations(compiler: &Compiler) -> (Vec<String>, Vec<String>) {
     let text = std::fs::read_to_string(repository("tests/families.jsonl")).unwrap();
     let (mut rows, mut others) = (Vec::new(), Vec::new());
