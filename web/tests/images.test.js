@@ -84,7 +84,7 @@ pageTest('images are chosen, pasted and dragged in, seen before they are sent, a
 pageTest('images stay with their conversation, its branches and its file', async (page) => {
   await choose(page, [FILE]);
   await message(page).fill('short');
-  await page.keyboard.press('Enter');
+  await button(form(page), 'Send').click(); // waits until the image is read; Enter would do nothing before
   await replied(page);
   await lastReply(page).getByText('Continue is not possible, because the conversation has images.').waitFor();
   await page.reload();
