@@ -329,7 +329,7 @@ impl Backend for Cpu {
     }
 
     fn tuning(&self, weights: &CpuWeights) -> Option<String> {
-        let PrefetchChoice { few, many } = weights.matrices().next()?.prefetch();
+        let PrefetchChoice { few, many, .. } = weights.matrices().next()?.prefetch();
         let [present, all] = weights.sparse_bytes();
         let zeros = if all > 0 {
             let (count, percent) = (weights.densities().len(), 100.0 * present as f64 / all as f64);

@@ -10,7 +10,7 @@ use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup, bands,
 };
-use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
+use crate::kernels::prefetch::PrefetchChoice;
 use crate::memory::SharedBytes;
 use crate::present::{BandPlaces, FilledWeight, UnitGrid};
 use crate::socket;
@@ -113,6 +113,17 @@ impl PackedMatrix {
         Band { layout: self.layout, columns, bytes, prefetch: self.prefetch }
     }
 
+    /// Some columns of a band as [`PackedMatrix::band`] returns it, from the start of a group on, for a prefetch:
+    /// nothing behind the last band.
+    pub fn columns_to_prefetch(&self, band: usize, columns: Range<usize>) -> &[u8] {
+        if band >= bands(self.rows) {
+            return &[];
+        }
+        let Band { bytes, columns: all, .. } = self.band(band);
+        let at = |column: usize| bytes.len() * column.min(all) / all.max(1);
+        &bytes[at(columns.start)..at(columns.end)]
+    }
+
     /// The bytes of some of its bands among its own.
     fn bytes_of(&self, bands: Range<usize>) -> Range<usize> {
         let own = |bands: Range<usize>| {
@@ -203,7 +214,7 @@ impl PackedMatrix {
             (Layout::Stored(dtype), _) => self.decoded_stored(dtype, band, first, columns, put),
             _ => unreachable!("floats are multiplied as they are packed"),
         }
-        let prefetch = PrefetchChoice::both(PrefetchDistance::NONE); // L1 holds what was just decoded
+        let prefetch = PrefetchChoice::NONE; // L1 holds what was just decoded
         Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE], prefetch }
     }
 

@@ -127,7 +127,8 @@ fn choice(rates: &[ReadRate]) -> PrefetchChoice {
         let of = rates.iter().find(|rate| rate.columns == columns && rate.chosen);
         of.map_or(PrefetchDistance::ALL[0], |rate| rate.distance)
     };
-    PrefetchChoice { few: chosen(TRIED_COLUMNS[0]), many: chosen(TRIED_COLUMNS[1]) }
+    let tile = PrefetchDistance::NONE;
+    PrefetchChoice { few: chosen(TRIED_COLUMNS[0]), many: chosen(TRIED_COLUMNS[1]), tile }
 }
 
 /// The fastest distance, if it is faster than the default, the first one, by [`LEAST_GAIN`].
@@ -145,7 +146,7 @@ fn rates(table: &Table, pool: &ThreadPool, bands: &[Band<'_>]) -> Vec<ReadRate> 
         let mut best = [0.0f64; PrefetchDistance::ALL.len()];
         for _ in 0..TRIAL_ROUNDS {
             for (distance, best) in PrefetchDistance::ALL.into_iter().zip(&mut best) {
-                let prefetch = PrefetchChoice::both(distance);
+                let prefetch = PrefetchChoice::narrow(distance);
                 let window = windows.next().expect("there is a window, and it comes again");
                 let bands: Vec<_> = window.iter().map(|band| Band { prefetch, ..*band }).collect();
                 let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;

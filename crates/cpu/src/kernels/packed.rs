@@ -115,8 +115,9 @@ pub struct MatmulKernels {
     /// Decodes some groups of a band, its lower and its upper half.
     pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),
     /// Adds to `sums` the matmul of `groups` groups of panels with
-    /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`].
-    pub tile: fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]),
+    /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`]. `next` are weights that are decoded later:
+    /// a kernel may prefetch them meanwhile.
+    pub tile: fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]),
     /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.

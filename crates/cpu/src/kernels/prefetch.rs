@@ -53,27 +53,37 @@ pub const FEW_COLUMNS: usize = 1;
 pub struct PrefetchChoice {
     /// For up to [`FEW_COLUMNS`] columns of activations.
     pub few: PrefetchDistance,
-    /// For more.
+    /// For more, up to [`NARROW`].
     pub many: PrefetchDistance,
+    /// For a tile of more columns.
+    pub tile: PrefetchDistance,
 }
 
 impl PrefetchChoice {
     /// The default.
-    pub const DEFAULT: PrefetchChoice = PrefetchChoice::both(PrefetchDistance::ALL[0]);
+    pub const DEFAULT: PrefetchChoice = PrefetchChoice::narrow(PrefetchDistance::ALL[0]);
 
-    /// The same distance for any number of columns.
-    pub const fn both(distance: PrefetchDistance) -> PrefetchChoice {
-        PrefetchChoice { few: distance, many: distance }
+    /// No prefetching.
+    pub const NONE: PrefetchChoice = PrefetchChoice::all(PrefetchDistance::NONE);
+
+    /// The same distance for any number of columns up to [`NARROW`], and none for tiles: most read the same
+    /// lines again from L1.
+    pub const fn narrow(distance: PrefetchDistance) -> PrefetchChoice {
+        PrefetchChoice { few: distance, many: distance, tile: PrefetchDistance::NONE }
     }
 
-    /// The distance of a kernel for this number of columns: none with whole tiles, which read the
-    /// same lines again from L1.
+    /// The same distance for any number of columns.
+    pub const fn all(distance: PrefetchDistance) -> PrefetchChoice {
+        PrefetchChoice { few: distance, many: distance, tile: distance }
+    }
+
+    /// The distance of a kernel for this number of columns.
     #[inline(always)]
     pub fn distance(self, columns: usize) -> PrefetchDistance {
         match columns {
             0..=FEW_COLUMNS => self.few,
             _ if columns <= NARROW => self.many,
-            _ => PrefetchDistance::NONE,
+            _ => self.tile,
         }
     }
 }
@@ -108,7 +118,7 @@ mod tests {
     #[test]
     fn few_and_many_columns_have_distances_of_their_own() {
         let [few, many, none] = PrefetchDistance::ALL;
-        let choice = PrefetchChoice { few, many };
+        let choice = PrefetchChoice { few, many, tile: none };
         let found = [1, FEW_COLUMNS + 1, NARROW, NARROW + 1].map(|columns| choice.distance(columns));
         assert_eq!(found, [few, many, many, none]);
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::activations::{ActivationKind, PackedActivations, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, TILE};
+use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::packed_matrix::PackedMatrix;
 
 /// Packs `rows` rows of `width` activations in this thread.
@@ -31,6 +32,9 @@ pub(super) fn pack_rows<'a>(
         }
     }
 }
+
+/// A kernel for floats of a band from a column on.
+type FloatKernel = fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]);
 
 /// Packed rows and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
@@ -77,26 +81,23 @@ impl Product<'_> {
         match self.x.kind {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-                for block in blocks {
+                for block in blocks.clone() {
                     let groups = DEPTH.min(self.weight.columns.div_ceil(GROUP) - block * DEPTH);
                     (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
+                    let next = self.next_block(band, block, &blocks);
+                    let tiles = self.x.tiles().count().max(1);
+                    let mut next = next.chunks(next.len().div_ceil(tiles).next_multiple_of(LINE).max(LINE));
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);
-                        let sums = &mut sums[tile.0..tile.0 + tile.1];
-                        (table.matmul.tile)(coding, &panels, groups, x, sums);
+                        let (sums, next) =
+                            (&mut sums[tile.0..tile.0 + tile.1], next.next().unwrap_or_default());
+                        (table.matmul.tile)(coding, &panels, groups, x, next, sums);
                     }
                 }
             }
-            ActivationKind::Bf16Pairs => {
-                for (block, tile) in blocks.flat_map(|block| self.x.tiles().map(move |tile| (block, tile))) {
-                    let sums = &mut sums[tile.0..tile.0 + tile.1];
-                    (table.matmul.bf16)(weights, block * FLOAT_DEPTH, self.x.part(block, tile), sums);
-                }
-            }
+            ActivationKind::Bf16Pairs => self.multiply_floats(table.matmul.bf16, band, blocks, sums),
             ActivationKind::Floats | ActivationKind::Rounded(_) if self.weight.is_float() => {
-                for block in blocks {
-                    self.multiply_floats(table, weights, block * FLOAT_DEPTH, block, sums);
-                }
+                self.multiply_floats(table.matmul.floats, band, blocks, sums);
             }
             ActivationKind::Floats | ActivationKind::Rounded(_) => {
                 let mut lines = [0; FLOAT_DEPTH * 2 * LINE];
@@ -104,24 +105,51 @@ impl Product<'_> {
                     let first = block * FLOAT_DEPTH;
                     let columns = first..self.weight.columns.min(first + FLOAT_DEPTH);
                     let decoded = self.weight.decoded(table, band, columns, &mut lines);
-                    self.multiply_floats(table, decoded, 0, block, sums);
+                    self.multiply_block(table.matmul.floats, (decoded, 0), block, sums);
                 }
             }
         }
     }
 
-    /// Adds the products of floats from column `first` on with one block of all columns of activations.
+    /// The weights that are read after block `block` of some blocks of a band: the next one's, or those of the next band.
+    fn next_block(&self, band: usize, block: usize, blocks: &Range<usize>) -> &[u8] {
+        let (band, block) = if block + 1 < blocks.end { (band, block + 1) } else { (band + 1, blocks.start) };
+        let depth = self.x.kind.depth();
+        self.weight.columns_to_prefetch(band, block * depth..(block + 1) * depth)
+    }
+
+    /// Adds the products of some blocks of a band of floats. The first tile of a block prefetches the next block.
     fn multiply_floats(
         &self,
-        table: &Table,
-        weights: Band<'_>,
-        first: usize,
+        kernel: FloatKernel,
+        band: usize,
+        blocks: Range<usize>,
+        sums: &mut [[f32; BAND]],
+    ) {
+        let weights = self.weight.band(band);
+        for block in blocks.clone() {
+            let own = self.weight.columns_to_prefetch(band, block * FLOAT_DEPTH..self.weight.columns);
+            let next = self.next_block(band, block, &blocks);
+            // A prefetch may have any address, so it does not matter if the thread has just changed its socket.
+            let far =
+                if next.is_empty() { 0 } else { next.as_ptr().addr().wrapping_sub(own.as_ptr().addr()) };
+            let distance = PrefetchDistance { far, ..PrefetchDistance::OF_UNITS };
+            let weights = Band { prefetch: PrefetchChoice::all(distance), ..weights };
+            self.multiply_block(kernel, (weights, block * FLOAT_DEPTH), block, sums);
+        }
+    }
+
+    /// Adds the products of floats from column `first` on with one block of all columns of activations.
+    fn multiply_block(
+        &self,
+        kernel: FloatKernel,
+        (mut weights, first): (Band<'_>, usize),
         block: usize,
         sums: &mut [[f32; BAND]],
     ) {
         for tile in self.x.tiles() {
-            let x = self.x.part(block, tile);
-            (table.matmul.floats)(weights, first, x, &mut sums[tile.0..tile.0 + tile.1]);
+            kernel(weights, first, self.x.part(block, tile), &mut sums[tile.0..tile.0 + tile.1]);
+            weights.prefetch = PrefetchChoice::NONE; // the other tiles read the same lines
         }
     }
 }

@@ -118,7 +118,7 @@ impl SparseProduct<'_> {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let (mut panels, groups) = ([[PanelGroup::ZERO; DEPTH]; 2], columns / GROUP);
                 (table.matmul.decode)(band, 0, groups, &mut panels);
-                each_tile(&mut |x, sums| (table.matmul.tile)(coding, &panels, groups, x, sums));
+                each_tile(&mut |x, sums| (table.matmul.tile)(coding, &panels, groups, x, &[], sums));
             }
             ActivationKind::Bf16Pairs => each_tile(&mut |x, sums| (table.matmul.bf16)(band, 0, x, sums)),
             ActivationKind::Floats | ActivationKind::Rounded(_) if weight.is_float() => {

@@ -33,7 +33,7 @@ impl Amx {
     pub(in super::super) fn table(self) -> Table {
         let table = self.avx512.table();
         let matmul = MatmulKernels {
-            tile: |coding, panels, groups, x, sums| {
+            tile: |coding, panels, groups, x, _, sums| {
                 // SAFETY: `self` is such a token.
                 let Amx { avx512, permission } = unsafe { token() };
                 tile::<ProcessorTiles>(avx512.avx512(), permission, coding, (panels, groups), x, sums);

@@ -20,7 +20,7 @@ pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         let groups = x.len() / words;
         decode(band, index * DEPTH, groups, &mut panels);
-        tile(coding, &panels, groups, x, sums);
+        tile(coding, &panels, groups, x, &[], sums);
     }
 }
 
@@ -150,7 +150,14 @@ fn scaled(outer: &[f32; LANES], inner: impl Fn(usize) -> i8) -> [f32; LANES] {
 }
 
 /// Multiplies panels by columns of integers.
-fn tile(coding: Coding, panels: &[Panel; 2], groups: usize, x: &[u32], sums: &mut [[f32; BAND]]) {
+fn tile(
+    coding: Coding,
+    panels: &[Panel; 2],
+    groups: usize,
+    x: &[u32],
+    _next: &[u8],
+    sums: &mut [[f32; BAND]],
+) {
     let columns = sums.len();
     for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
         for (column, sums) in sums.iter_mut().enumerate() {

@@ -124,7 +124,11 @@ fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
 ) {
     let at_once = I::vectors_at_once(C);
     for first in (0..2 * I::PIECES).step_by(at_once) {
-        let operands = |column| FloatOperands::<L> { lines, prefetch, x, first, column, layout: PhantomData };
+        let operands = |column| {
+            // Once for all vectors and columns.
+            let prefetch = if first == 0 && column == 0 { prefetch } else { PrefetchChoice::NONE };
+            FloatOperands::<L> { lines, prefetch, x, first, column, layout: PhantomData }
+        };
         match (at_once, C) {
             (4, _) => isa.enter(Floats::<L, C, C, 4>(operands(0), sums)),
             (2, 12) if I::REGISTERS == 16 => {

@@ -455,11 +455,12 @@ pub(super) fn tile<I: Packed>(
     panels: &Panels,
     groups: usize,
     x: &[u32],
+    next: &[u8],
     sums: &mut [Sums],
 ) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = MatmulTileOperands { panels, groups, x, sums };
+        let operands = MatmulTileOperands { panels, groups, x, next, sums };
         match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
             (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
             (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
@@ -478,6 +479,8 @@ struct MatmulTileOperands<'a> {
     panels: &'a Panels,
     groups: usize,
     x: &'a [u32],
+    /// Weights that are decoded later.
+    next: &'a [u8],
     sums: &'a mut [Sums],
 }
 
@@ -515,9 +518,12 @@ impl MatmulTileOperands<'_> {
         self,
         isa: I,
     ) {
-        let MatmulTileOperands { panels: [low, high], groups, x, sums } = self;
+        let MatmulTileOperands { panels: [low, high], groups, x, next, sums } = self;
         let (low, high) = (&low[..groups], &high[..groups]);
         let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
+        // A few lines with each group, as a processor has only so many reads under way.
+        let passes = groups * I::PIECES * (C / N);
+        let (mut next, lines) = (next.chunks(LINE), next.len().div_ceil(LINE).div_ceil(passes.max(1)));
         for vector in (0..2 * I::PIECES).step_by(2) {
             // With two pieces in a line both vectors are of the same half of the band.
             let halves = match (I::PIECES, vector) {
@@ -537,6 +543,9 @@ impl MatmulTileOperands<'_> {
                 for ((first, second), x) in panels.zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
                     if vector == 0 && column == 0 {
                         prefetch_next(x, groups);
+                    }
+                    for line in next.by_ref().take(lines) {
+                        prefetch_address_l2(line.as_ptr());
                     }
                     let group = PanelColumns::<C, ROWS> { weights: [first, second], x, column, turns };
                     if ROWS == HALVED {
