@@ -86,7 +86,7 @@ fn attending(attend: AttendKernels) -> Table {
     changed(|table| table.attend = attend)
 }
 
-type TileKernel = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
+type TileKernel = fn(Coding, &Panels, usize, &[u32], &[u8], &mut [Sums]);
 
 /// A kernel for float weights, or for bf16 weights and activations.
 type FloatKernel = fn(Band<'_>, usize, &[u32], &mut [Sums]);
@@ -109,7 +109,7 @@ fn narrow_by(tile: TileKernel, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         (right().decode)(band, index * DEPTH, x.len() / words, &mut panels);
-        tile(coding, &panels, x.len() / words, x, sums);
+        tile(coding, &panels, x.len() / words, x, &[], sums);
     }
 }
 
@@ -120,59 +120,102 @@ fn with_groups(
     panels: &Panels,
     groups: usize,
     x: &[u32],
+    next: &[u8],
     sums: &mut [Sums],
 ) {
     let mut panels = *panels;
     panels.as_flattened_mut().iter_mut().for_each(change);
-    (right().tile)(coding, &panels, groups, x, sums);
+    (right().tile)(coding, &panels, groups, x, next, sums);
 }
 
-fn neighbours_scale(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    with_groups(|group| group.scales[0].swap(6, 7), coding, panels, groups, x, sums);
+fn neighbours_scale(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
+    with_groups(|group| group.scales[0].swap(6, 7), coding, panels, groups, x, next, sums);
 }
 
-fn minimums_added(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn minimums_added(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]) {
     let negate = |group: &mut PanelGroup| group.minimums.as_flattened_mut().iter_mut().for_each(|m| *m = -*m);
-    with_groups(negate, coding, panels, groups, x, sums);
+    with_groups(negate, coding, panels, groups, x, next, sums);
 }
 
-fn one_scale_for_both_halves(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    with_groups(|group| group.scales[1] = group.scales[0], coding, panels, groups, x, sums);
+fn one_scale_for_both_halves(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
+    with_groups(|group| group.scales[1] = group.scales[0], coding, panels, groups, x, next, sums);
 }
 
-fn codes_of_seven_bits(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn codes_of_seven_bits(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
     let cut = |group: &mut PanelGroup| group.codes.as_flattened_mut().iter_mut().for_each(|c| *c &= 0x7f);
-    with_groups(cut, coding, panels, groups, x, sums);
+    with_groups(cut, coding, panels, groups, x, next, sums);
 }
 
-fn last_column_missing(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn last_column_missing(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
     let last = sums.len() - 1;
     let kept = sums[last];
-    (right().tile)(coding, panels, groups, x, sums);
+    (right().tile)(coding, panels, groups, x, next, sums);
     sums[last] = kept;
 }
 
-fn first_group_skipped(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn first_group_skipped(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
     let mut without = *panels;
     without.iter_mut().for_each(|panel| panel.rotate_left(1));
-    (right().tile)(coding, &without, groups - 1, &x[coding.words() * sums.len()..], sums);
+    (right().tile)(coding, &without, groups - 1, &x[coding.words() * sums.len()..], next, sums);
 }
 
-fn last_group_skipped(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    (right().tile)(coding, panels, groups - 1, x, sums);
+fn last_group_skipped(
+    coding: Coding,
+    panels: &Panels,
+    groups: usize,
+    x: &[u32],
+    next: &[u8],
+    sums: &mut [Sums],
+) {
+    (right().tile)(coding, panels, groups - 1, x, next, sums);
 }
 
-fn one_group_more(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
+fn one_group_more(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]) {
     let words = coding.words() * sums.len();
     let again = [x, &x[x.len() - words..]].concat();
     let mut panels = *panels;
     panels.iter_mut().filter(|_| groups < DEPTH).for_each(|panel| panel[groups] = panel[groups - 1]);
-    (right().tile)(coding, &panels, DEPTH.min(groups + 1), &again, sums);
+    (right().tile)(coding, &panels, DEPTH.min(groups + 1), &again, next, sums);
 }
 
 /// Adds two products in 16 bits with saturation, as `vpmaddubsw` does.
-fn saturating(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    (right().tile)(coding, panels, groups, x, sums);
+fn saturating(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]) {
+    (right().tile)(coding, panels, groups, x, next, sums);
     let columns = sums.len();
     for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
         for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {

@@ -94,6 +94,7 @@ fn tiles(table: &Table) {
                     &panels,
                     iterations / 2,
                     black_box(&x.words),
+                    &[],
                     black_box(&mut sums),
                 );
             })

@@ -158,9 +158,9 @@ fn a_missing_group_is_detected() {
         let less = x.len() - coding.words() * sums.len();
         (portable().matmul.narrow)(band, &x[..less], sums);
     };
-    table.matmul.tile = |coding, panels, groups, x, sums| {
+    table.matmul.tile = |coding, panels, groups, x, next, sums| {
         let kept: Vec<_> = sums[sums.len() - 4..].to_vec();
-        (portable().matmul.tile)(coding, panels, groups, x, sums);
+        (portable().matmul.tile)(coding, panels, groups, x, next, sums);
         let less = sums.len() - 4;
         sums[less..].copy_from_slice(&kept);
     };

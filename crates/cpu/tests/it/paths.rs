@@ -138,7 +138,7 @@ pub fn check_tile(
     let (panels, words) = (memory.place(&[decoded(band, first, x.groups)]), memory.place(&x.words));
     let start = random_sums(x.columns, operands);
     let mut sums = memory.place(&start);
-    (table.matmul.tile)(coding(band.layout), &panels[0], x.groups, &words, &mut sums);
+    (table.matmul.tile)(coding(band.layout), &panels[0], x.groups, &words, &[], &mut sums);
     record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 

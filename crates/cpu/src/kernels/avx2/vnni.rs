@@ -226,7 +226,7 @@ mod tests {
                 let x = words(coding, columns, &mut random);
                 let tile = |table: &Table| {
                     let mut sums = [[1.5; BAND]; TILE];
-                    (table.matmul.tile)(coding, &panels, GROUPS, &x, &mut sums[..columns]);
+                    (table.matmul.tile)(coding, &panels, GROUPS, &x, &[], &mut sums[..columns]);
                     bits(&sums)
                 };
                 for twin in &twins {

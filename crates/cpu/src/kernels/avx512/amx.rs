@@ -255,7 +255,7 @@ mod tests {
                 let x = words(coding, groups, columns, &mut random);
                 let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
                 let (mut seen, mut wanted) = (begun.clone(), begun);
-                expected(coding, &panels, groups, &x, &mut wanted);
+                expected(coding, &panels, groups, &x, &[], &mut wanted);
                 tile::<EmulatedTiles>(avx512, (), coding, (&panels, groups), &x, &mut seen);
                 let bits =
                     |sums: &[Sums]| sums.as_flattened().iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
