@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, VL, DQ, VNNI): vectors of 16 numbers.
 
 pub(super) mod amx;
+mod amx_bf16;
 pub(super) mod bf16;
 pub(super) mod tiles;
 

@@ -1,8 +1,10 @@
-//! Integers by AMX: an instruction multiplies 16 rows of decoded weights by all columns of a tile.
+//! Integers by AMX: an instruction multiplies 16 rows of decoded weights by all columns of a tile. `amx_bf16` multiplies
+//! bf16 numbers.
 
 use std::arch::x86_64::*;
 
 use super::Avx512;
+use super::amx_bf16::bf16;
 use super::bf16::Avx512Bf16;
 use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TileInstructions, TilePermission, TileShape};
 use crate::kernels::layout::Line;
@@ -14,7 +16,7 @@ use crate::kernels::vector::packed::{COLUMNS, HALVED, LINES, PLAIN, float, prefe
 use crate::kernels::vector::table::token;
 use crate::kernels::vector::{Packed, Vectors, by_count};
 
-/// The token of AMX for integers, and of all that [`Avx512Bf16`] stands for, which every processor with AMX has.
+/// The token of AMX, and of all that [`Avx512Bf16`] stands for, which every processor with AMX has.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Amx {
     avx512: Avx512Bf16,
@@ -28,8 +30,8 @@ impl Amx {
         Some(Amx { avx512, permission: TilePermission::request()? })
     }
 
-    /// The table of AVX-512 with this multiplication of panels. Few columns are multiplied as before: their time
-    /// is that of reading weights.
+    /// The table of AVX-512 with this multiplication of panels, and of bf16 numbers. Few columns of integers are multiplied as
+    /// before: their time is that of reading weights.
     pub(in super::super) fn table(self) -> Table {
         let table = self.avx512.table();
         let matmul = MatmulKernels {
@@ -37,6 +39,11 @@ impl Amx {
                 // SAFETY: `self` is such a token.
                 let Amx { avx512, permission } = unsafe { token() };
                 tile::<ProcessorTiles>(avx512.avx512(), permission, coding, (panels, groups), x, sums);
+            },
+            bf16: |band, first, x, sums| {
+                // SAFETY: `self` is such a token.
+                let Amx { permission, .. } = unsafe { token() };
+                bf16::<ProcessorTiles>(permission, band, first, x, sums);
             },
             ..table.matmul
         };
@@ -110,9 +117,10 @@ fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: b
         (all[0][c], all[1][c]) = (isa.load(&halves[0]), isa.load(&halves[1]));
     }
     let mut products = [[0; TILE_ROW_BYTES]; C];
+    let mut columns = [[0; GROUP]; LANES];
     for (group, x) in x.as_chunks::<C>().0.as_chunks::<ROWS>().0.iter().take(groups).enumerate() {
         prefetch_next(x, groups);
-        let columns = by_column(x);
+        put_columns::<C, 0, GROUP>(x.first_chunk().expect(GROUP_LINES), &mut columns);
         for part in 0..parts {
             tiles.load::<ACTIVATIONS>(&columns.as_flattened()[4 * part * lines..], GROUP);
             for half in 0..2 {
@@ -152,33 +160,36 @@ fn add_scaled<const C: usize, const ROWS: usize, const MINIMUMS: bool>(
     }
 }
 
-/// The codes of a group of activations, one column after the other.
+/// Puts eight rows of words, one word of each column, into the rows of the columns from byte `AT` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn by_column<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS]) -> [[u8; GROUP]; LANES] {
-    const { assert!(C <= LANES && GROUP == 32) };
+pub(super) fn put_columns<const C: usize, const AT: usize, const BYTES: usize>(
+    x: &[[u32; C]; LINES],
+    columns: &mut [[u8; BYTES]; LANES],
+) {
+    const { assert!(C <= LANES && AT + 4 * LINES <= BYTES) };
     let mut words = [_mm512_setzero_si512(); LINES];
     for line in 0..LINES {
         // SAFETY: the words that the mask names are those of the array.
         words[line] = unsafe { _mm512_maskz_loadu_epi32(((1u32 << C) - 1) as u16, x[line].as_ptr().cast()) };
     }
-    // A quarter of vector `j` of each four: four codes of the lines 0..4 or 4..8 of a column `4q + j`.
+    // A quarter of vector `j` of each four: four words of the lines 0..4 or 4..8 of a column `4q + j`.
     let (low, high) = (quads(words[..4].as_array().expect(FOUR)), quads(words[4..].as_array().expect(FOUR)));
     let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    let mut columns = [[0; GROUP]; LANES];
     for j in 0..4 {
         for (to, which) in [(j, first), (8 + j, second)] {
             let two = _mm512_permutex2var_epi64(low[j], which, high[j]);
             let (column, other) = (_mm512_castsi512_si256(two), _mm512_extracti64x4_epi64::<1>(two));
-            // SAFETY: a column is 32 bytes long.
-            unsafe { _mm256_storeu_si256(columns[to].as_mut_ptr().cast(), column) };
+            // SAFETY: a column has 32 bytes from `AT` on, as was asserted.
+            unsafe { _mm256_storeu_si256(columns[to][AT..].as_mut_ptr().cast(), column) };
             // SAFETY: as above.
-            unsafe { _mm256_storeu_si256(columns[to + 4].as_mut_ptr().cast(), other) };
+            unsafe { _mm256_storeu_si256(columns[to + 4][AT..].as_mut_ptr().cast(), other) };
         }
     }
-    columns
 }
+
+const GROUP_LINES: &str = "a group has eight rows of codes";
 
 const FOUR: &str = "half of eight lines";
 

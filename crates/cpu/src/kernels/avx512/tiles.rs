@@ -43,6 +43,10 @@ pub(in crate::kernels) trait TileInstructions: Sized {
     /// Adds to the 32-bit integers of `SUM` the products of `A`, signed bytes, with `B`, bytes without a sign: to
     /// `SUM[m][n]` the sum over `k` and `i` in 0..4 of `A[m][4k + i] · B[k][4n + i]` (`tdpbsud`).
     fn dot<const SUM: usize, const A: usize, const B: usize>(&mut self);
+    /// Adds to the `f32` of `SUM` the products of pairs of bf16 numbers (`tdpbf16ps`): to `SUM[m][n]` the sum of
+    /// `Σ A[m][2k] · B[k][2n]` and `Σ A[m][2k + 1] · B[k][2n + 1]`. Both begin with zero and have a fused
+    /// multiply-add for each `k`. All additions round to the nearest, subnormal numbers are zeros.
+    fn dot_bf16<const SUM: usize, const A: usize, const B: usize>(&mut self);
     /// Writes a tile, whose rows begin 64 bytes apart (`tilestored`).
     ///
     /// Panics when there are fewer rows in `rows` than in the tile.
@@ -56,7 +60,7 @@ fn check_length(bytes: &[u8], stride: usize, shape: TileShape) {
     assert!(end <= bytes.len(), "enough bytes for a tile");
 }
 
-/// Proof that the processor has AMX for integers, and that the system lets this process use it.
+/// Proof that the processor has AMX for integers and bf16 numbers, and that the system lets this process use it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct TilePermission(());
 
@@ -68,10 +72,10 @@ impl TilePermission {
     }
 }
 
-/// Whether the processor has tiles and multiplies bytes by them, and the system saves them (Intel SDM 1, 18.3).
+/// Whether the processor has tiles and multiplies bytes and bf16 numbers by them, and the system saves them (Intel SDM 1, 18.3).
 fn has_tiles() -> bool {
     const OSXSAVE: u32 = 1 << 27; // leaf 1, ecx
-    const AMX: u32 = 1 << 24 | 1 << 25; // leaf 7, edx: AMX-TILE and AMX-INT8
+    const AMX: u32 = 1 << 22 | 1 << 24 | 1 << 25; // leaf 7, edx: AMX-BF16, AMX-TILE and AMX-INT8
     const TILE_STATE: u32 = 1 << 17 | 1 << 18; // XCR0: the configuration and the data
     if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
         return false;
@@ -169,6 +173,21 @@ impl TileInstructions for ProcessorTiles {
     }
 
     #[inline(always)]
+    fn dot_bf16<const SUM: usize, const A: usize, const B: usize>(&mut self) {
+        const { assert!(SUM != A && SUM != B && A != B, "the instruction takes three tiles") };
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "tdpbf16ps tmm{sum}, tmm{a}, tmm{b}",
+                sum = const SUM,
+                a = const A,
+                b = const B,
+                options(nomem, nostack),
+            );
+        }
+    }
+
+    #[inline(always)]
     fn store<const T: usize>(&mut self, rows: &mut [[u8; TILE_ROW_BYTES]]) {
         assert!(self.shapes[T].rows <= rows.len(), "enough rows for a tile");
         // SAFETY: tiles are permitted, as `self` exists; the thread's tiles have the shapes of `self`, with which all
@@ -201,6 +220,28 @@ pub(in crate::kernels) struct EmulatedTiles {
     tiles: [[[u8; TILE_ROW_BYTES]; TILE_ROWS]; TILES],
 }
 
+/// A number as `tdpbf16ps` reads and writes it: a zero of its sign if it is subnormal.
+#[cfg(test)]
+pub(in crate::kernels) fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0_f32.copysign(x) } else { x }
+}
+
+#[cfg(test)]
+impl EmulatedTiles {
+    /// The shapes of the sums and of the second factor, if the three tiles of a product fit each other.
+    fn checked(&self, tiles: [usize; 3]) -> (TileShape, TileShape) {
+        let [sum, a, b] = tiles.map(|tile| self.shapes[tile]);
+        assert!(tiles[0] != tiles[1] && tiles[0] != tiles[2] && tiles[1] != tiles[2], "three tiles");
+        assert!([sum, a, b].iter().all(|shape| shape.bytes.is_multiple_of(4) && shape.rows > 0));
+        assert_eq!(
+            (sum.rows, sum.bytes, a.bytes),
+            (a.rows, b.bytes, 4 * b.rows),
+            "shapes that fit each other"
+        );
+        (sum, b)
+    }
+}
+
 #[cfg(test)]
 impl TileInstructions for EmulatedTiles {
     type Permission = ();
@@ -228,14 +269,7 @@ impl TileInstructions for EmulatedTiles {
     }
 
     fn dot<const SUM: usize, const A: usize, const B: usize>(&mut self) {
-        let [sum, a, b] = [SUM, A, B].map(|tile| self.shapes[tile]);
-        assert!(SUM != A && SUM != B && A != B, "the instruction takes three tiles");
-        assert!([sum, a, b].iter().all(|shape| shape.bytes.is_multiple_of(4) && shape.rows > 0));
-        assert_eq!(
-            (sum.rows, sum.bytes, a.bytes),
-            (a.rows, b.bytes, 4 * b.rows),
-            "shapes that fit each other"
-        );
+        let (sum, b) = self.checked([SUM, A, B]);
         for m in 0..sum.rows {
             for n in 0..sum.bytes / 4 {
                 let products = (0..b.rows).flat_map(|k| (0..4).map(move |i| (k, i))).map(|(k, i)| {
@@ -245,6 +279,24 @@ impl TileInstructions for EmulatedTiles {
                 let to = self.tiles[SUM][m][4 * n..].first_chunk_mut().expect("four bytes of a row");
                 *to = i32::from_le_bytes(*to).wrapping_add(added).to_le_bytes();
             }
+        }
+    }
+
+    fn dot_bf16<const SUM: usize, const A: usize, const B: usize>(&mut self) {
+        let (sum, b) = self.checked([SUM, A, B]);
+        let number = |row: &[u8; TILE_ROW_BYTES], at: usize| {
+            flushed(f32::from_le_bytes([0, 0, row[2 * at], row[2 * at + 1]]))
+        };
+        for (m, n) in (0..sum.rows).flat_map(|m| (0..sum.bytes / 4).map(move |n| (m, n))) {
+            let mut parts = [0.0_f32; 2];
+            for k in 0..b.rows {
+                for (i, part) in parts.iter_mut().enumerate() {
+                    let (a, b) = (number(&self.tiles[A][m], 2 * k + i), number(&self.tiles[B][k], 2 * n + i));
+                    *part = flushed(a.mul_add(b, *part));
+                }
+            }
+            let to = self.tiles[SUM][m][4 * n..].first_chunk_mut().expect("four bytes of a row");
+            *to = flushed(flushed(f32::from_le_bytes(*to)) + flushed(parts[0] + parts[1])).to_le_bytes();
         }
     }
 
@@ -305,6 +357,7 @@ mod tests {
             tiles.load::<1>(&bytes[64..], 64);
             tiles.load::<2>(bytes, 64);
             tiles.dot::<2, 0, 1>();
+            tiles.dot_bf16::<2, 0, 1>();
             let mut rows = [[0; 64]; 16];
             tiles.store::<2>(&mut rows);
             rows
