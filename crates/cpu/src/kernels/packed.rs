@@ -128,7 +128,8 @@ pub struct MatmulKernels {
     /// A product is exact, as two numbers of 8 bits have one of 16, so only the
     /// sums are rounded, each to the nearest, and all tables yield the same bits
     /// as long as no operand, product or sum is subnormal. Subnormal operands and
-    /// sums are flushed to zero or kept, depending on the table's instructions.
+    /// sums are flushed to zero or kept, depending on the table's instructions. The table `amx` has another order: it adds
+    /// up the first products of 16 words from zero on, and the second ones, then both, and adds that to the sum.
     pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
     /// Rounds each [`QUANT_GROUP`] values to a scale times integers in −127 ..= 127, and adds these up: all tables
     /// to the same bits. A group that holds an infinity or NaN has that for its scale, and codes of zero.
