@@ -1,11 +1,13 @@
 // A stand-in on a host for the part of AIE's vector API that kernels.cc uses. Vectors are arrays; sums are f32 and
-// added in ascending order; conversions to bf16 round to the nearest, ties to even.
+// added in ascending order; conversions to bf16 round to the nearest, ties to even; functions are those of the C library.
 
 #ifndef GIRIH_HOST_AIE_API
 #define GIRIH_HOST_AIE_API
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 
 struct bfloat16 {
   uint16_t bits;
@@ -24,6 +26,14 @@ struct bfloat16 {
   }
 };
 
+// Two integers of four bits, the first one in the lower half.
+struct uint4 {
+  uint8_t pair;
+};
+struct int4 {
+  uint8_t pair;
+};
+
 struct accfloat {};
 struct accauto {};
 
@@ -35,6 +45,33 @@ inline void set_rounding(rounding_mode) {}
 template <typename T, int N> struct vector {
   T values[N];
   void set(T value, int lane) { values[lane] = value; }
+  T get(int lane) const { return values[lane]; }
+  template <int M> void insert(int part, const vector<T, M> &from) {
+    std::memcpy(values + part * M, from.values, sizeof from.values);
+  }
+  template <int M> vector<T, M> extract(int part) const {
+    vector<T, M> out;
+    std::memcpy(out.values, values + part * M, sizeof out.values);
+    return out;
+  }
+};
+
+// Integers of four bits take half a byte each.
+template <int N> struct vector<uint4, N> {
+  uint4 values[N / 2];
+};
+template <int N> struct vector<int4, N> {
+  int4 values[N / 2];
+};
+
+template <int N> struct mask {
+  bool lanes[N];
+  bool empty() const {
+    for (bool lane : lanes)
+      if (lane)
+        return false;
+    return true;
+  }
 };
 
 template <typename Tag, int N> struct accum {
@@ -112,6 +149,87 @@ template <int N, typename T> accum<accfloat, N> add(accum<accfloat, N> sums, con
   return sums;
 }
 
+template <typename T, int N> vector<T, N> broadcast(T value) {
+  vector<T, N> out;
+  for (T &lane : out.values)
+    lane = value;
+  return out;
+}
+
+template <typename T, int N> vector<T, 2 * N> concat(const vector<T, N> &a, const vector<T, N> &b) {
+  vector<T, 2 * N> out;
+  out.insert(0, a);
+  out.insert(1, b);
+  return out;
+}
+
+template <int N> vector<uint8_t, N> unpack(const vector<uint4, N> &from) {
+  vector<uint8_t, N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.values[lane] = from.values[lane / 2].pair >> (lane % 2 * 4) & 15;
+  return out;
+}
+template <int N> vector<int8_t, N> unpack(const vector<int4, N> &from) {
+  vector<int8_t, N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.values[lane] = static_cast<int8_t>((from.values[lane / 2].pair >> (lane % 2 * 4) & 15) << 4) >> 4;
+  return out;
+}
+
+template <typename To, typename T, int N> vector<To, N> to_float(const vector<T, N> &from) {
+  vector<To, N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.values[lane] = static_cast<To>(static_cast<float>(from.values[lane]));
+  return out;
+}
+
+template <typename T, int N> vector<T, N> bit_or(const vector<T, N> &a, const vector<T, N> &b) {
+  vector<T, N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.values[lane] = a.values[lane] | b.values[lane];
+  return out;
+}
+
+template <typename T, int N> mask<N> neq(const vector<T, N> &a, T value) {
+  mask<N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.lanes[lane] = a.values[lane] != value;
+  return out;
+}
+
+// What `of` gives for each lane of f32 vectors.
+template <typename To, int N, typename Of> vector<To, N> each(Of of) {
+  vector<To, N> out;
+  for (int lane = 0; lane < N; ++lane)
+    out.values[lane] = static_cast<To>(of(lane));
+  return out;
+}
+
+template <int N> vector<float, N> add(const vector<float, N> &a, const vector<float, N> &b) {
+  return each<float, N>([&](int lane) { return a.values[lane] + b.values[lane]; });
+}
+template <int N> vector<float, N> sub(const vector<float, N> &a, const vector<float, N> &b) {
+  return each<float, N>([&](int lane) { return a.values[lane] - b.values[lane]; });
+}
+template <int N> vector<float, N> max(const vector<float, N> &a, const vector<float, N> &b) {
+  return each<float, N>([&](int lane) { return a.values[lane] > b.values[lane] ? a.values[lane] : b.values[lane]; });
+}
+template <typename To, int N> vector<To, N> exp2(const vector<float, N> &x) {
+  return each<To, N>([&](int lane) { return std::exp2(x.values[lane]); });
+}
+template <typename To, int N> vector<To, N> tanh(const vector<float, N> &x) {
+  return each<To, N>([&](int lane) { return std::tanh(x.values[lane]); });
+}
+inline float inv(float x) { return 1 / x; }
+inline float invsqrt(float x) { return 1 / std::sqrt(x); }
+
+template <int N> float reduce_max(const vector<float, N> &from) {
+  float largest = from.values[0];
+  for (float value : from.values)
+    largest = value > largest ? value : largest;
+  return largest;
+}
+
 template <int N> float reduce_add(vector<float, N> values) {
   for (int width = N / 2; width > 0; width /= 2)
     for (int lane = 0; lane < width; ++lane)
@@ -139,5 +257,15 @@ template <int M, int K, int N, typename A, typename B, typename Tag> struct mmul
 };
 
 } // namespace aie
+
+// The cascade of one core that sends to itself.
+using v16int32 = aie::vector<int32_t, 16>;
+inline std::deque<v16int32> cascade;
+inline void put_mcd(const v16int32 &beat) { cascade.push_back(beat); }
+inline v16int32 get_scd_v16int32() {
+  const v16int32 beat = cascade.front();
+  cascade.pop_front();
+  return beat;
+}
 
 #endif
