@@ -6,6 +6,7 @@ mod bench;
 mod blobs;
 mod compare;
 mod compile;
+mod emit_folder;
 mod inspect;
 mod report;
 mod runtime;

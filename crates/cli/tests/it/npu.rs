@@ -323,6 +323,85 @@ fn programs_are_emitted_for_a_device_that_mlir_aie_has() {
     assert!(out.join("run_xrt.py").exists() && out.join("kernels.cc").exists());
 }
 
+/// Stand-ins for mlir-aie's compiler, which makes the files of each device of a module, and for XRT, whose runs end at once.
+const AIECC: &str = r#"#!/usr/bin/env python3
+import pathlib, re, sys
+if sys.argv[1] != "--version":
+    for device in re.findall(r"aie\.device\(\w+\) @(\w+)", pathlib.Path(sys.argv[-1]).read_text()):
+        pathlib.Path(f"{device}.xclbin").write_text(device)
+        pathlib.Path(f"{device}_sequence.bin").write_bytes(bytes(8))
+"#;
+const PYXRT: &str = r#"
+import enum, pathlib
+ert_cmd_state = enum.Enum("ert_cmd_state", "ERT_CMD_STATE_COMPLETED")
+xclBOSyncDirection = enum.Enum("xclBOSyncDirection", "XCL_BO_SYNC_BO_TO_DEVICE XCL_BO_SYNC_BO_FROM_DEVICE")
+class xclbin:
+    def __init__(self, path): self.name = pathlib.Path(path).read_text()
+    def get_uuid(self): return self.name
+    def get_kernels(self): return [self]
+    def get_name(self): return "MLIR_AIE"
+class device:
+    def __init__(self, index): pass
+    def register_xclbin(self, xclbin): pass
+class hw_context:
+    def __init__(self, device, uuid): pass
+class kernel:
+    def __init__(self, context, name): pass
+    def group_id(self, argument): return argument
+    def __call__(self, *arguments): return self
+    def wait(self): return ert_cmd_state.ERT_CMD_STATE_COMPLETED
+class bo:
+    cacheable, host_only = 1, 2
+    def __init__(self, device, size, flags, group): self.size = size
+    def write(self, data, offset): assert len(data) <= self.size
+    def sync(self, direction): pass
+"#;
+
+/// A device's times of published rows, with stand-ins for its compiler and its runtime.
+#[test]
+fn a_script_measures_rows_on_a_device() {
+    let home = Folder::new();
+    let rows = home.path().join("rows");
+    let ended = girih(&["npu", "report", "--validate", "--only", "GEMV", "--emit", name(&rows)]).done();
+    assert!(ended.stdout.contains("rows.json has "), "{}", ended.stdout);
+    let tools = home.path().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    std::fs::write(tools.join("aiecc.py"), AIECC).unwrap();
+    std::fs::write(tools.join("pyxrt.py"), PYXRT).unwrap();
+    std::fs::write(rows.join("kernels.o"), "an object file").unwrap();
+    let measure = |options: &[&str]| {
+        let mut python = std::process::Command::new("python3");
+        python.arg("measure_rows.py").args(options).current_dir(&rows).env("PYTHONPATH", &tools);
+        python.output()
+    };
+    let Ok(listed) = measure(&["--dry-run"]) else {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let aiecc = tools.join("aiecc.py");
+    std::fs::set_permissions(&aiecc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let first = ["--aiecc", name(&aiecc), "--runs", "2", "--only", "2048×2048"];
+    let measured = |options: &[&str]| {
+        let output = measure(options).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = std::fs::read_to_string(rows.join("measured.csv")).unwrap();
+        lines.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lines = measured(&first);
+    assert_eq!(lines[0], "table,label,target,published_us,simulated_us,measured_us,error");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let cells: Vec<&str> = lines[1].split(',').collect();
+    assert!(cells[5].parse::<f64>().unwrap() > 0.0 && cells[6].is_empty(), "{lines:?}");
+    assert_eq!(measured(&first).len(), 2, "a row that was measured is left out");
+    let all = measured(&["--aiecc", name(&aiecc), "--runs", "1"]);
+    assert_eq!(all.len(), listed.lines().count(), "each row once, and the titles");
+    let failed = measured(&["--aiecc", "no-such-compiler", "--out", "other.csv"]);
+    assert_eq!(failed.len(), all.len(), "the other file is not touched");
+    let other = std::fs::read_to_string(rows.join("other.csv")).unwrap();
+    assert_eq!(other.matches("no-such-compiler").count(), all.len() - 1, "{other}");
+}
+
 #[test]
 fn a_context_is_at_most_the_models() {
     let sim = ["npu", "sim", "stories260k", "--target", "toy", "--rows", "8", "--json"];

@@ -9,6 +9,7 @@
 mod attend;
 mod breakdown;
 mod built_in;
+mod compiled;
 mod contradictions;
 mod design;
 mod energy;
@@ -27,6 +28,7 @@ mod workload;
 
 pub use breakdown::{HostTime, host_times, llama_layers};
 pub use built_in::built_in_tables;
+pub use compiled::CompiledRow;
 pub use contradictions::contradictions;
 pub use energy::EnergyRow;
 pub use measurement::{Measurement, RowRole};

@@ -35,6 +35,9 @@ use crate::target::Target;
 /// A loader in Python that runs an emitted program through XRT.
 pub const LOADER: &str = include_str!("run_xrt.py");
 
+/// A script that measures the rows of published tables on a device, beside [`LOADER`].
+pub const ROW_METER: &str = include_str!("measure_rows.py");
+
 /// An emitted program.
 #[derive(Clone, Debug)]
 pub struct EmittedProgram {

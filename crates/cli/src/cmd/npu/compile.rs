@@ -2,21 +2,18 @@
 //! the tools of a device.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use girih_npu::Target;
 use girih_npu::blob;
 use girih_npu::driver::{CompiledGraph, Compiler};
-use girih_npu::emit::{EmittedProgram, KERNELS, LOADER, emit};
-use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{Dump, Grouping, NoDump};
 
 use super::args::CompileModelArgs;
+use super::emit_folder::{EmitFolder, NumberedFolder};
 use crate::cmd::outcome::Outcome;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::{bytes, counted};
 
 #[derive(Debug, clap::Args)]
@@ -51,38 +48,6 @@ impl EmitFormat {
     }
 }
 
-/// A folder whose files are numbered by program or form. Numbers go on from those that the folder has, so that
-/// no file is overwritten.
-struct NumberedFolder {
-    folder: PathBuf,
-    count: usize,
-}
-
-impl NumberedFolder {
-    fn open(folder: &Path) -> io::Result<NumberedFolder> {
-        std::fs::create_dir_all(folder)?;
-        let mut count = 0;
-        for entry in std::fs::read_dir(folder)? {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
-            count = count.max(number.unwrap_or(0));
-        }
-        Ok(NumberedFolder { folder: folder.to_owned(), count })
-    }
-
-    /// The beginning of the names of a program's next files: `003-flash_attn`.
-    fn next_name(&mut self, program: &str) -> String {
-        self.count = self.count.saturating_add(1);
-        format!("{:03}-{}", self.count, program.replace('/', "_"))
-    }
-
-    /// Writes a new file.
-    fn write(&self, name: &str, text: &dyn Display) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).open(self.folder.join(name));
-        file.and_then(|file| write_all(file, text))
-    }
-}
-
 /// Writes the forms of programs into a folder.
 struct DumpFolder {
     folder: NumberedFolder,
@@ -104,63 +69,6 @@ impl Dump for DumpFolder {
     }
 }
 
-fn write_all(file: File, text: &dyn Display) -> io::Result<()> {
-    let mut file = BufWriter::new(file);
-    write!(file, "{text}")?;
-    file.flush()
-}
-
-/// Writes programs for the tools of a device, and counts those that it cannot express.
-struct EmitFolder {
-    folder: NumberedFolder,
-    refused: usize,
-}
-
-impl EmitFolder {
-    /// Opens the folder, and writes the loader and the functions of cores unless they are there.
-    ///
-    /// # Errors
-    /// When the folder cannot be written, or one of the two files has another text.
-    fn open(path: &Path) -> Result<EmitFolder> {
-        let folder = NumberedFolder::open(path)?;
-        for (name, text) in [("run_xrt.py", LOADER), ("kernels.cc", KERNELS)] {
-            match folder.write(name, &text) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    let file = path.join(name);
-                    if std::fs::read(&file)? != text.as_bytes() {
-                        let file = file.display();
-                        return Err(Error::call(format!(
-                            "{file} has another text than this girih would write: move it, or choose another folder"
-                        )));
-                    }
-                }
-                written => written?,
-            }
-        }
-        Ok(EmitFolder { folder, refused: 0 })
-    }
-
-    /// Writes a program's module and manifest, and prints their name, or why there are none.
-    fn program(&mut self, schedule: &Schedule, target: &Target) -> Result<()> {
-        let EmittedProgram { module, manifest } = match emit(schedule, target) {
-            Ok(emitted) => emitted,
-            Err(refusal) => {
-                self.refused += 1;
-                return print_line!("not emitted: {refusal}");
-            }
-        };
-        let name = self.folder.next_name(&schedule.name);
-        self.folder.write(&format!("{name}.mlir"), &module)?;
-        self.folder.write(&format!("{name}.json"), &serde_json::to_string_pretty(&manifest)?)?;
-        let devices = counted(manifest.launches.len(), "device");
-        let missing = manifest.functions.iter().filter(|function| !function.is_written);
-        let missing: Vec<&str> = missing.map(|function| function.name).collect();
-        let functions = counted(manifest.functions.len(), "function");
-        print_line!("emitted {name}.mlir: {devices}, whose cores call {functions}")?;
-        if missing.is_empty() { Ok(()) } else { print_line!("  not in kernels.cc: {}", missing.join(", ")) }
-    }
-}
-
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut mapping = args.source.mapping()?;
     let grouping = mapping.policy.grouping;
@@ -174,7 +82,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let mut files = args.dump.as_deref().map(DumpFolder::open).transpose()?;
     let output = args.emit.map(|format| args.output.as_deref().unwrap_or(format.folder()));
-    let mut emitted = output.map(EmitFolder::open).transpose()?;
+    let mut emitted = output.map(|path| EmitFolder::open(path, &[])).transpose()?;
     for graph in args.source.graphs()? {
         let begun = Instant::now();
         let compiled = match &mut files {
@@ -197,7 +105,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         print_line!("{fresh} of {} compiled, in {seconds:.3} s", counted(schedules.len(), "program"))?;
         if let Some(folder) = &mut emitted {
-            schedules.iter().try_for_each(|schedule| folder.program(schedule, compiler.target()))?;
+            for schedule in schedules {
+                folder.program(schedule, compiler.target())?;
+            }
         }
     }
     match emitted {

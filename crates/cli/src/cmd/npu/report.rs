@@ -5,11 +5,12 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use girih_npu::Target;
+use girih_npu::emit::ROW_METER;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{
@@ -20,6 +21,7 @@ use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
 use super::args::{CompileArgs, named, target_help};
+use super::emit_folder::EmitFolder;
 use crate::args::ShowArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
@@ -43,6 +45,10 @@ pub struct Args {
     /// Only rows whose table or label contains PART.
     #[arg(long, value_name = "PART", default_value = "", requires = "validate")]
     only: String,
+    /// Also write girih's program for the op of each row into DIR for the tools of a device, with a script that measures
+    /// them there.
+    #[arg(long, value_name = "DIR", requires = "validate", conflicts_with = "leave_out", value_hint = ValueHint::DirPath)]
+    emit: Option<PathBuf>,
     /// Fit all figures without the rows of a family of kernels, and test them on these rows: gemm, gemv, attention,
     /// norms, rope, silu or add; all of them in turn with `all`; with `nothing`, fit to all rows.
     #[arg(long, value_name = "FAMILY", conflicts_with = "only", value_parser = left_out_families)]
@@ -125,11 +131,44 @@ pub fn run(args: &Args) -> Result<Outcome> {
         } else {
             print(&validation)?;
         }
+        if let Some(folder) = &args.emit {
+            emit_rows(folder, &validation)?;
+        }
     }
     if let Some(model) = &args.subject.model {
         report_model(model, args)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Writes girih's program for the op of each row that has one, and the list of these rows.
+fn emit_rows(path: &Path, validation: &Validation) -> Result<()> {
+    let mut folder = EmitFolder::open(path, &[("measure_rows.py", ROW_METER)])?;
+    let mut rows = Vec::new();
+    for Prediction { measured, .. } in &validation.predictions {
+        let compiled = match measured.compiled() {
+            Ok(Some(compiled)) => compiled,
+            Ok(None) => continue,
+            Err(error) => {
+                print_line!("not compiled: {} {}: {error}", measured.table, measured.label)?;
+                continue;
+            }
+        };
+        if let Some(name) = folder.program(&compiled.schedule, &Target::named(measured.target)?)? {
+            rows.push(json!({
+                "module": format!("{name}.mlir"),
+                "manifest": format!("{name}.json"),
+                "table": measured.table,
+                "label": measured.label,
+                "target": measured.target,
+                "published_us": measured.micros,
+                "simulated_us": compiled.micros,
+            }));
+        }
+    }
+    folder.replace("rows.json", &serde_json::to_string_pretty(&rows)?)?;
+    let all = counted(validation.predictions.len(), "row");
+    print_line!("{}: rows.json has {} of {all}", path.display(), rows.len())
 }
 
 /// The families that are left out, one after another; none to fit to all rows.
