@@ -15,6 +15,7 @@ use crate::backend_args::parse_backend;
 use crate::error::{Error, Result};
 use crate::loading;
 use crate::output::print_json;
+use crate::pack_args::PackArgs;
 
 /// The argument that names a second backend.
 pub const REFERENCE: &str = "reference";
@@ -27,6 +28,8 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
     #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
@@ -59,7 +62,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
     if model.files().facts.is_encoder() {
         return encoder_against_golden(args, &model, golden);
     }
@@ -104,7 +107,7 @@ fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<O
 }
 
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
     let show = args.device.show.show();
     let options = loading::options_for_measuring(&args.device)?;
     let plan = model.plan(options.clone())?;

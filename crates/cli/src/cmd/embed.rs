@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::input::{standard_input, text_argument};
 use crate::loading;
 use crate::output::print_json;
+use crate::pack_args::PackArgs;
 use crate::progress::Unit;
 
 // An encoder has no KV cache; variables and keys for other commands set it all the same.
@@ -20,6 +21,8 @@ pub struct Args {
     text: Vec<String>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     /// Print one JSON object: the texts and their vectors.
     #[arg(long, conflicts_with = "jsonl")]
     json: bool,
@@ -29,7 +32,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
     let texts = texts(&args.text)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     let activations = plan.numerics().name();

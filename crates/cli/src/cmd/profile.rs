@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
 use crate::output::{counted, print_json};
+use crate::pack_args::PackArgs;
 use crate::progress::{Show, Unit};
 
 /// The seed of random prompts.
@@ -37,6 +38,8 @@ pub struct Args {
     image: bool,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    pack: PackArgs,
     /// Skip measuring this machine's limits.
     #[arg(long)]
     no_limits: bool,
@@ -46,7 +49,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
     if model.files().facts.is_encoder() {
         let name = model.name();
         return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));

@@ -102,4 +102,7 @@ fn the_plan_counts_packed_weights_and_a_model_without_floats_is_refused() {
     girih(&["run", name(&file), "Once", "-n", "1"]).with(&PACK).fails(2, "use --pack off");
     girih(&["run", name(&file), "Once", "-n", "1"]).with(&["--pack", "off"]).done();
     girih(&["run", model.name(), "Once", "--pack", "q4_0"]).fails(2, "q4_0");
+    let profile = ["profile", model.name(), "-p", "4", "-n", "1", "--no-limits"];
+    let profiled = girih(&profile).with(&PACK).done();
+    assert!(profiled.stderr.contains("relative RMS"), "{}", profiled.stderr);
 }
