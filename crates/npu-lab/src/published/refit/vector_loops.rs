@@ -145,6 +145,7 @@ fn store_rounded() -> LoopBody {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::{CORE, FigureValues};
     use super::*;
 
     /// By hand, from latencies: a load 7, a product 6, a sum 6, a conversion 2, a function 2. The first instruction is in
@@ -162,5 +163,20 @@ mod tests {
         assert_eq!(of("rope_halves.head"), 8.0 + 4.0 + 3.0 + 6.0 + 2.0 + 1.0);
         assert_eq!(of("gelu_mul.vector") - of("gelu.vector"), 8.0, "one more product");
         assert_eq!(loop_cycles("attend.scores"), None);
+    }
+
+    /// Figures of loops that are parts of other kernels are those of these kernels.
+    #[test]
+    fn parts_of_kernels_have_the_cycles_of_their_loops() {
+        let figures = FigureValues::committed().unwrap();
+        for (part, whole) in [
+            ("gemv_bf16_part.row", "gemv_bf16.row"),
+            ("gemv_bf16_part.step", "gemv_bf16.step"),
+            ("attend_scores.scores", "attend.scores"),
+            ("attend_scores.softmax", "attend.softmax"),
+            ("attend_values.values", "attend.values"),
+        ] {
+            assert_eq!(figures.of(CORE, part), figures.of(CORE, whole), "{part}");
+        }
     }
 }
