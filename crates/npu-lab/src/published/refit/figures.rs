@@ -7,8 +7,6 @@ use girih_npu::kernel::KernelTimes;
 use girih_npu::sim::Simulator;
 use girih_tensor::{Error, Result};
 
-use super::chain::ChainCosts;
-
 /// The kind of core whose kernels are refitted; those of other kinds follow from rates of one core.
 pub(super) const CORE: &str = "aie2p";
 
@@ -27,8 +25,8 @@ pub(super) struct FittedFigure {
     pub without: Option<Derivation>,
 }
 
-/// The values that follow from other figures and from the costs of steps.
-type DerivedValues = dyn Fn(&FigureValues, &ChainCosts) -> Vec<f64> + Send + Sync;
+/// The values that follow from other figures.
+type DerivedValues = dyn Fn(&FigureValues) -> Vec<f64> + Send + Sync;
 
 /// The value of a figure, and of each of its followers, that follows from other figures.
 pub(super) struct Derivation {
@@ -114,12 +112,12 @@ impl FigureValues {
     }
 
     /// Sets a figure without rows, and its followers.
-    pub fn derive(&mut self, figure: &FittedFigure, costs: &ChainCosts) -> Result<()> {
+    pub fn derive(&mut self, figure: &FittedFigure) -> Result<()> {
         let (file, path) = figure.id();
         let Some(without) = &figure.without else {
             return Err(Error::new(format!("{file} {path} has no row left to be fitted to")));
         };
-        let values = (without.values)(self, costs);
+        let values = (without.values)(self);
         let paths = [path].into_iter().chain(figure.followers.iter().copied());
         self.values.extend(paths.zip(values).map(|(path, value)| ((file, path.to_owned()), value)));
         Ok(())

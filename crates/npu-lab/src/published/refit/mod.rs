@@ -1,20 +1,21 @@
 //! Fits all figures again without the rows of a family of kernels, and tests them on these rows.
 //!
 //! Figures that have rows left are fitted to them. The others follow from figures that do: cycles of loops
-//! from the steps that their public sources state, bandwidth from a measurement. So
+//! from their public sources and the latencies of instructions, bandwidth from a measurement. So
 //! the errors say what a prediction of kernels is worth that nobody has measured.
 
 mod chain;
 mod family;
 mod figures;
 mod groups;
+mod loop_schedule;
 mod search;
+mod vector_loops;
 
 use std::fmt;
 
 use girih_tensor::Result;
 
-use chain::{CHAINS, Chain, ChainCosts};
 pub use family::KernelFamily;
 use figures::{FigureValues, FittedFigure};
 use groups::{FitGroup, GROUPS};
@@ -97,9 +98,8 @@ pub fn leave_out(
             done += 1;
             watch(done, total);
         }
-        let costs = costs(&values, &groups);
         for (group, _) in groups.iter().filter(|(_, rows)| rows.is_empty()) {
-            group.figures.iter().try_for_each(|figure| values.derive(figure, &costs))?;
+            group.figures.iter().try_for_each(|figure| values.derive(figure))?;
             done += 1;
             watch(done, total);
         }
@@ -144,20 +144,6 @@ fn test_rows(files: &[(String, String)], family: Option<KernelFamily>) -> Result
         }
         MeasuredSubject::Steps(_) => false,
     })
-}
-
-/// The costs of steps, from the loops whose figures have rows.
-fn costs(values: &FigureValues, groups: &[(&FitGroup, Vec<&FitRow>)]) -> ChainCosts {
-    let fitted = |path: &str| {
-        let of = |(group, rows): &&(&FitGroup, Vec<&FitRow>)| {
-            !rows.is_empty() && group.figures.iter().any(|figure| figure.id().1 == path)
-        };
-        let figures = &groups.iter().find(of)?.0.figures;
-        figures.iter().find(|figure| figure.id().1 == path).map(|figure| values.of_figure(figure))
-    };
-    let known: Vec<(Chain, f64)> =
-        CHAINS.iter().filter_map(|(path, chain)| Some((*chain, fitted(path)?))).collect();
-    ChainCosts::solve(&known)
 }
 
 fn described(group: &FitGroup, rows: usize, before: &FigureValues, after: &FigureValues) -> Vec<RefitFigure> {
