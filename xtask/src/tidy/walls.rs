@@ -87,7 +87,7 @@ const OPENERS: &[&str] = &[
     "crates/measure/src/record.rs",
     // Outputs that the user names.
     "crates/cli/src/cmd/chat/saved_file.rs",
-    "crates/cli/src/cmd/npu/compile.rs",
+    "crates/cli/src/cmd/npu/emit_folder.rs",
     "crates/cli/src/cmd/npu/report.rs",
     "crates/cli/src/cmd/npu/sweep.rs",
     "crates/cli/src/cmd/npu/trace.rs",

@@ -4,6 +4,7 @@ pub(super) mod amx;
 mod amx_bf16;
 pub(super) mod bf16;
 pub(super) mod tiles;
+mod transposed;
 
 use std::arch::x86_64::*;
 

@@ -97,6 +97,10 @@ pub type Sums = [f32; BAND];
 /// A kernel that quantizes whole groups: to codes, scales and sums of codes.
 pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
 
+/// A kernel that multiplies panels by a tile of activations.
+pub type TileKernel =
+    fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]);
+
 /// The kernels that multiply packed weights.
 ///
 /// Activations of integer matmuls come as words, for each group `words` rows
@@ -117,7 +121,7 @@ pub struct MatmulKernels {
     /// Adds to `sums` the matmul of `groups` groups of panels with
     /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`]. `next` are weights that are decoded later:
     /// a kernel may prefetch them meanwhile.
-    pub tile: fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]),
+    pub tile: TileKernel,
     /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.

@@ -10,6 +10,7 @@ use girih_cpu::kernels::attend::{
 };
 use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, QuantizeRow, Sums,
+    TileKernel,
 };
 use girih_graph::BLOCK_POSITIONS;
 
@@ -85,8 +86,6 @@ fn quantizing(quantize: QuantizeRow) -> Table {
 fn attending(attend: AttendKernels) -> Table {
     changed(|table| table.attend = attend)
 }
-
-type TileKernel = fn(Coding, &Panels, usize, &[u32], &[u8], &mut [Sums]);
 
 /// A kernel for float weights, or for bf16 weights and activations.
 type FloatKernel = fn(Band<'_>, usize, &[u32], &mut [Sums]);

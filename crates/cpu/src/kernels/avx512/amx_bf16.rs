@@ -1,7 +1,7 @@
 //! Pairs of bf16 numbers by AMX: an instruction multiplies 16 rows of weights by all columns of activations.
 
-use super::amx::put_columns;
 use super::tiles::{TILE_ROW_BYTES, TILES, TileInstructions, TileShape};
+use super::transposed::put_columns;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{Band, LANES, Sums};
 use crate::kernels::prefetch::PrefetchDistance;

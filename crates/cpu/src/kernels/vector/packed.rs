@@ -521,7 +521,7 @@ impl MatmulTileOperands<'_> {
         let MatmulTileOperands { panels: [low, high], groups, x, next, sums } = self;
         let (low, high) = (&low[..groups], &high[..groups]);
         let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
-        // A few lines with each group, as a processor has only so many reads under way.
+        // A few lines with each group, as a processor has a limited number of reads under way.
         let passes = groups * I::PIECES * (C / N);
         let (mut next, lines) = (next.chunks(LINE), next.len().div_ceil(LINE).div_ceil(passes.max(1)));
         for vector in (0..2 * I::PIECES).step_by(2) {
