@@ -13,7 +13,9 @@ use crate::kernels::packed::{
     Coding, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Panels, Sums,
 };
 use crate::kernels::table::Table;
-use crate::kernels::vector::packed::{COLUMNS, HALVED, LINES, PLAIN, float, prefetch_next, scale_in};
+use crate::kernels::vector::packed::{
+    COLUMNS, HALVED, LINES, NextLines, PLAIN, float, prefetch_next, scale_in,
+};
 use crate::kernels::vector::table::token;
 use crate::kernels::vector::{Packed, Vectors, by_count};
 
@@ -36,10 +38,17 @@ impl Amx {
     pub(in super::super) fn table(self) -> Table {
         let table = self.avx512.table();
         let matmul = MatmulKernels {
-            tile: |coding, panels, groups, x, _, sums| {
+            tile: |coding, panels, groups, x, next, sums| {
                 // SAFETY: `self` is such a token.
                 let Amx { avx512, permission } = unsafe { token() };
-                tile::<ProcessorTiles>(avx512.avx512(), permission, coding, (panels, groups), x, sums);
+                tile::<ProcessorTiles>(
+                    avx512.avx512(),
+                    permission,
+                    coding,
+                    (panels, groups),
+                    (x, next),
+                    sums,
+                );
             },
             bf16: |band, first, x, sums| {
                 // SAFETY: `self` is such a token.
@@ -61,7 +70,7 @@ const WEIGHTS: usize = 1;
 /// The tile of sums: a row for each column, of 16 rows of weights.
 const SUMS: usize = 2;
 
-/// As the kernel `tile` of AVX-512, with the same bits.
+/// As the kernel `tile` of AVX-512, with the same bits. `x` has the activations, and the weights that are decoded later.
 ///
 /// ```text
 /// for each group of 32 codes, which has one scale or two:
@@ -79,7 +88,7 @@ fn tile<T: TileInstructions>(
     permission: T::Permission,
     coding: Coding,
     panels: (&Panels, usize),
-    x: &[u32],
+    x: (&[u32], &[u8]),
     sums: &mut [Sums],
 ) {
     by_count!(sums.len(), [4 8 12], |C| {
@@ -101,7 +110,7 @@ fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: b
     isa: Avx512,
     permission: T::Permission,
     (panels, groups): (&Panels, usize),
-    x: &[u32],
+    (x, next): (&[u32], &[u8]),
     sums: &mut [Sums; C],
 ) {
     let parts = ROWS - LINES - 1;
@@ -119,8 +128,10 @@ fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: b
     }
     let mut products = [[0; TILE_ROW_BYTES]; C];
     let mut columns = [[0; GROUP]; LANES];
+    let mut next = NextLines::new(next, groups);
     for (group, x) in x.as_chunks::<C>().0.as_chunks::<ROWS>().0.iter().take(groups).enumerate() {
         prefetch_next(x, groups);
+        next.prefetch();
         put_columns::<C, 0, GROUP>(x.first_chunk().expect(GROUP_LINES), &mut columns);
         for part in 0..parts {
             tiles.load::<ACTIVATIONS>(&columns.as_flattened()[4 * part * lines..], GROUP);
@@ -223,7 +234,7 @@ mod tests {
                 let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
                 let (mut seen, mut wanted) = (begun.clone(), begun);
                 expected(coding, &panels, groups, &x, &[], &mut wanted);
-                tile::<EmulatedTiles>(avx512, (), coding, (&panels, groups), &x, &mut seen);
+                tile::<EmulatedTiles>(avx512, (), coding, (&panels, groups), (&x, &[]), &mut seen);
                 let bits =
                     |sums: &[Sums]| sums.as_flattened().iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&seen), bits(&wanted), "{layout:?}, {columns} columns, {groups} groups");

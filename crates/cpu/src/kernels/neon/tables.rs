@@ -21,8 +21,8 @@ fn with_tiles<D: TileProduct>(isa: Neon<D>, set: InstructionSet) -> Table {
     let table = table(isa, set);
     let matmul = MatmulKernels {
         // SAFETY: `isa` is such a token.
-        tile: |coding, panels, groups, x, _, sums| {
-            tile::<D>(unsafe { token() }, coding, panels, groups, x, sums)
+        tile: |coding, panels, groups, x, next, sums| {
+            tile::<D>(unsafe { token() }, coding, panels, groups, x, next, sums)
         },
         ..table.matmul
     };

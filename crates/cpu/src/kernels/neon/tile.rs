@@ -14,7 +14,9 @@ use std::hint::black_box;
 
 use super::{ByteProduct, Floats, Integers, Neon};
 use crate::kernels::packed::{Coding, DEPTH, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE};
-use crate::kernels::vector::packed::{HALVED, LINES, PLAIN, first_integer, float, prefetch_next, scale_in};
+use crate::kernels::vector::packed::{
+    HALVED, LINES, NextLines, PLAIN, first_integer, float, prefetch_next, scale_in,
+};
 use crate::kernels::vector::{Isa, Packed, VectorKernel, Vectors, by_count};
 
 /// How the integers of a tile are multiplied.
@@ -41,11 +43,12 @@ pub(super) fn tile<D: TileProduct>(
     panels: &Panels,
     groups: usize,
     x: &[u32],
+    next: &[u8],
     sums: &mut [Sums],
 ) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = NeonTileOperands { panels, groups, x, sums };
+        let operands = NeonTileOperands { panels, groups, x, next, sums };
         match (coding.bits == 8, coding.minimums, coding.halves) {
             (false, false, false) => isa.enter(NeonTile::<C, PLAIN, 4, false>(operands)),
             (false, true, false) => isa.enter(NeonTile::<C, PLAIN, 4, true>(operands)),
@@ -61,6 +64,8 @@ struct NeonTileOperands<'a> {
     panels: &'a Panels,
     groups: usize,
     x: &'a [u32],
+    /// Weights that are decoded later.
+    next: &'a [u8],
     sums: &'a mut [Sums],
 }
 
@@ -74,7 +79,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
 {
     #[inline(always)]
     fn run(self, isa: Neon<D>) {
-        let NeonTileOperands { panels, groups, x, sums } = self.0;
+        let NeonTileOperands { panels, groups, x, next, sums } = self.0;
         let x = &x.as_chunks::<C>().0.as_chunks::<ROWS>().0[..groups];
         let mut arranged = [[[0; C]; LINES]; DEPTH];
         if D::ARRANGES {
@@ -82,6 +87,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
                 D::arrange(isa, &x[..LINES], to);
             }
         }
+        let mut next = NextLines::new(next, groups * 2 * Neon::<D>::PIECES);
         for vector in 0..2 * Neon::<D>::PIECES {
             let panel = &panels[vector / Neon::<D>::PIECES][..groups];
             let mut all = [isa.splat(0.0); C];
@@ -92,6 +98,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
                 if vector == 0 {
                     prefetch_next(x, groups);
                 }
+                next.prefetch();
                 let words = if D::ARRANGES { &words[..] } else { &x[..LINES] };
                 let group = TileGroup { weights, words, x, piece: vector % Neon::<D>::PIECES };
                 if ROWS == HALVED {

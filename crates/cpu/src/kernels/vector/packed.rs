@@ -521,9 +521,7 @@ impl MatmulTileOperands<'_> {
         let MatmulTileOperands { panels: [low, high], groups, x, next, sums } = self;
         let (low, high) = (&low[..groups], &high[..groups]);
         let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
-        // A few lines with each group, as a processor has a limited number of reads under way.
-        let passes = groups * I::PIECES * (C / N);
-        let (mut next, lines) = (next.chunks(LINE), next.len().div_ceil(LINE).div_ceil(passes.max(1)));
+        let mut next = NextLines::new(next, groups * I::PIECES * (C / N));
         for vector in (0..2 * I::PIECES).step_by(2) {
             // With two pieces in a line both vectors are of the same half of the band.
             let halves = match (I::PIECES, vector) {
@@ -544,9 +542,7 @@ impl MatmulTileOperands<'_> {
                     if vector == 0 && column == 0 {
                         prefetch_next(x, groups);
                     }
-                    for line in next.by_ref().take(lines) {
-                        prefetch_address_l2(line.as_ptr());
-                    }
+                    next.prefetch();
                     let group = PanelColumns::<C, ROWS> { weights: [first, second], x, column, turns };
                     if ROWS == HALVED {
                         group.add::<I, N, BITS, MINIMUMS, 2, 0>(isa, &mut all);
@@ -561,6 +557,29 @@ impl MatmulTileOperands<'_> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Weights that are decoded later. A tile prefetches a few of their lines with each group, as a processor has a limited
+/// number of reads under way: many at once would wait.
+pub(in super::super) struct NextLines<'a> {
+    lines: slice::Chunks<'a, u8>,
+    at_once: usize,
+}
+
+impl<'a> NextLines<'a> {
+    /// The lines of `next`, to be prefetched in `times` turns.
+    #[inline(always)]
+    pub fn new(next: &'a [u8], times: usize) -> NextLines<'a> {
+        NextLines { lines: next.chunks(LINE), at_once: next.len().div_ceil(LINE).div_ceil(times.max(1)) }
+    }
+
+    /// Prefetches the lines of a turn into L2.
+    #[inline(always)]
+    pub fn prefetch(&mut self) {
+        for line in self.lines.by_ref().take(self.at_once) {
+            prefetch_address_l2(line.as_ptr());
         }
     }
 }
