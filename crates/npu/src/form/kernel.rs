@@ -158,7 +158,7 @@ pub struct AttendSizes {
     /// the launch is valid.
     pub latest: u32,
     /// Whether a row attends to the keys up to its own position only. Otherwise it
-    /// attends to all keys.
+    /// attends to all keys of its mutual span, too, and the words of the start have the spans.
     pub causal: bool,
     /// The number of preceding positions that a row attends to; 0 for all.
     pub window: u32,

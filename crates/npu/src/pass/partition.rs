@@ -178,9 +178,29 @@ impl Partitioner<'_> {
             };
             arguments.push(Argument { name, role, bytes });
         }
-        let program = self.program(arguments, draft.launches, each_output_row);
-        self.groups.steps.push(StepAction::Array { program, tensors: draft.tensors, each_output_row });
+        let with_spans = self.with_spans(&draft.launches);
+        let program = self.program(arguments.clone(), draft.launches, each_output_row);
+        let with_spans = with_spans.map(|launches| self.program(arguments, launches, each_output_row));
+        let tensors = draft.tensors;
+        self.groups.steps.push(StepAction::Array { program, tensors, each_output_row, with_spans });
         Ok(())
+    }
+
+    /// The launches for steps whose rows have mutual spans, if these are others. They sweep over all keys.
+    fn with_spans(&self, launches: &[KernelLaunch]) -> Option<Vec<KernelLaunch>> {
+        if self.graph.key.rows == 1 || !may_have_spans(self.graph) {
+            return None;
+        }
+        let is_causal =
+            |launch: &KernelLaunch| matches!(launch.kernel, Kernel::Attend(sizes) if sizes.causal);
+        launches.iter().any(is_causal).then(|| launches.iter().map(|launch| self.all_keys(launch)).collect())
+    }
+
+    /// A launch, of attention to all keys of mutual spans if it is one of attention.
+    fn all_keys(&self, launch: &KernelLaunch) -> KernelLaunch {
+        let Kernel::Attend(sizes) = launch.kernel else { return launch.clone() };
+        let kernel = Kernel::Attend(AttendSizes { causal: false, ..sizes });
+        KernelLaunch { kernel, tiling: self.mapping.tiling(&kernel), ..launch.clone() }
     }
 
     /// Returns the role of a tensor in the program of a segment whose last node is `last`.
@@ -497,6 +517,12 @@ fn array_dtype(graph: &Graph, answers: &[Answer], mapping: &ArrayMapping, value:
     };
     let mut programs = answers.iter().filter_map(Answer::program);
     if packs && programs.any(|node| node.operands.iter().any(is_matrix)) { DType::Q4NX } else { DType::BF16 }
+}
+
+/// Whether the rows of a step may have mutual spans: some rows must be no tokens.
+pub(crate) fn may_have_spans(graph: &Graph) -> bool {
+    let has_given = graph.nodes.iter().any(|node| node.op == Op::Splice);
+    has_given || graph.inputs().all(|(_, input)| input.dtype != DType::I32)
 }
 
 /// The number of values of 2 bytes.
