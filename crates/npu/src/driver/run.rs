@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use girih_graph::backend::{Input, NodeTime, Sequence, step_count};
+use girih_graph::backend::{Input, NodeTime, Range32, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId, Watch};
@@ -11,6 +11,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, KeyBlockRows, changed};
 use super::program::NpuProgram;
+use super::tensors::laid_from;
 use super::traffic::{
     Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
 };
@@ -249,6 +250,10 @@ impl StepRun<'_> {
                 let chunks = self.gather(tensor)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
+            TensorKind::RowChunks => {
+                let chunks = self.lay_rows(tensor)?;
+                self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
+            }
             TensorKind::Start => {
                 let window = self.program.groups.tensors[tensor as usize].extent[1];
                 let words = self.start_words(window)?;
@@ -273,7 +278,11 @@ impl StepRun<'_> {
 
     /// The positions of the first row and of the first key, and the mutual spans of the rows.
     fn start_words(&self, window: u32) -> Result<[u32; START_BYTES as usize / 4]> {
-        let (position, spans) = (self.first_position()?, self.attended()?.spans);
+        let (position, sequence) = (self.first_position()?, self.attended()?);
+        // Rows that attend to all others are one span.
+        let all = [Range32 { start: 0, end: sequence.rows.indexes().len() as u32 }];
+        let is_whole = self.program.groups.tensors.iter().any(|one| one.kind == TensorKind::RowChunks);
+        let spans = if is_whole { &all } else { sequence.spans };
         let mut words = [0; START_BYTES as usize / 4];
         words[..2].copy_from_slice(&[position, first_block(position, window) * BLOCK_POSITIONS as u32]);
         for (span, into) in spans.iter().zip(words[2..].chunks_exact_mut(2)) {
@@ -442,6 +451,33 @@ impl StepRun<'_> {
         let seen = self.seen(number)?;
         for (block, into) in seen.blocks().zip(chunks.chunks_exact_mut(block_bytes)) {
             self.lay(tensor, block, seen.end, into)?;
+        }
+        self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
+        Ok(chunks)
+    }
+
+    /// Lays out the keys and values of the rows of the step in chunks.
+    fn lay_rows(&mut self, number: u32) -> Result<Vec<u8>> {
+        let tensor = &self.program.groups.tensors[number as usize];
+        let [heads, size] = tensor.extent.map(|count| count as usize);
+        let [keys, values] = laid_from(self.graph(), tensor)[..] else {
+            return Err(Error::new(format!(
+                "'{}' lacks keys or values; this is a bug in girih",
+                tensor.name
+            )));
+        };
+        let width = self.graph().value(keys).shape.stride();
+        let (keys, values) = (self.held(keys)?, self.held(values)?);
+        let mut chunks = vec![0; tensor.bytes() as usize];
+        let block = BLOCK_POSITIONS * width;
+        let blocks = keys.chunks(block).zip(values.chunks(block));
+        for ((keys, values), into) in blocks.zip(chunks.chunks_exact_mut(heads * tensor.row_bytes() as usize))
+        {
+            // Further heads of the tensor are padding.
+            let into = into.chunks_exact_mut(tensor.row_bytes() as usize).take(width / size);
+            for (head, chunk) in into.enumerate() {
+                fill(chunk, [keys, values], head * size, width, size);
+            }
         }
         self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)

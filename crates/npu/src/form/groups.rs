@@ -64,6 +64,9 @@ pub enum TensorKind {
     /// host writes all of them, or those that changed, before a program reads
     /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
+    /// Keys and values of the rows of the step's only sequence, in the same layout. The host lays them out from
+    /// the values of the step. Its `extent` is as that of chunks.
+    RowChunks,
     /// The place of the step's only position among the chunks of the same name, which a program
     /// writes. The runtime binds it at an offset that follows from the position. Its `extent` is that
     /// of the chunks.
@@ -166,7 +169,8 @@ impl Groups {
         let kinds: Vec<TensorKind> =
             tensors.iter().filter_map(|tensor| Some(self.tensors.get(*tensor as usize)?.kind)).collect();
         let is_appended = !kinds.contains(&TensorKind::Chunks) || kinds.contains(&TensorKind::Appended);
-        is_resident(*before) && is_resident(*program) && is_appended
+        let is_laid = kinds.contains(&TensorKind::RowChunks);
+        is_resident(*before) && is_resident(*program) && is_appended && !is_laid
     }
 }
 
@@ -320,6 +324,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
+        TensorKind::RowChunks => "row_chunks",
         TensorKind::Appended => "appended",
         TensorKind::Start => "start",
     }
@@ -377,6 +382,7 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
         "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
+        "row_chunks" => TensorKind::RowChunks,
         "appended" => TensorKind::Appended,
         "start" => TensorKind::Start,
         word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),

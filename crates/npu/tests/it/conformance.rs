@@ -105,6 +105,9 @@ fn rotations_on_the_array_are_within_the_bounds() {
 #[test]
 fn attention_on_the_array_is_within_the_bounds() {
     let cases = on_array(OpName::Attend, RARE_SEEDS);
+    for what in ["span: All", "span: Full", "span: Past", "span: Window"] {
+        assert!(cases.iter().any(|(_, case)| case.name.contains(what)), "no case has {what}");
+    }
     let report = report(|subject| check_cases(subject, cases.iter().cloned()));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert!(report.ops["attend"].cases >= 6, "too few cases are on the array");
