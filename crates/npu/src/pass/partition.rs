@@ -483,6 +483,10 @@ impl Partitioner<'_> {
                 let n = size(head)?;
                 Kernel::RmsNorm { rows: all? / n, n, width: n, epsilon }
             }
+            ArrayOp::LayerNorm { epsilon, size: width } => {
+                Kernel::LayerNorm { rows, n: columns, width: size(width)?, epsilon }
+            }
+            ArrayOp::Gelu => Kernel::Gelu { n: all? },
             ArrayOp::Rope { pairing, size: head } => {
                 let size = size(head)?;
                 Kernel::Rope { rows, heads: columns / size, size, pairing }

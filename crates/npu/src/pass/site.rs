@@ -38,6 +38,10 @@ pub(super) enum ArrayOp {
     Linear { bias: Option<ArrayOperand>, each_output_row: bool },
     /// A norm of whole rows, or of each head, of `size` values.
     Norm { epsilon: f32, size: usize, by_head: bool },
+    /// A layer norm of whole rows, of `size` values.
+    LayerNorm { epsilon: f32, size: usize },
+    /// GELU by its tanh formula.
+    Gelu,
     /// A rotation of heads of `size` values.
     Rope { pairing: Pairing, size: usize },
     /// `act(gate) · up`.
@@ -131,6 +135,14 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a norm of values of more than three dimensions"),
         },
+        AppliedOp::LayerNorm { epsilon, x, weight: Some(weight), bias: Some(bias) }
+            if inner(x).len() == 1 =>
+        {
+            let op = ArrayOp::LayerNorm { epsilon, size: inner(x)[0] };
+            program(op, vec![Rows(x), Weight(weight, [None, Some(x)]), Weight(bias, [None, Some(x)])])
+        }
+        AppliedOp::Activate { act: Act::GeluTanh, x } => program(ArrayOp::Gelu, vec![Rows(x)]),
+        AppliedOp::Activate { act, x: _ } => no_program(&format!("'activate' of {}", act.name())),
         AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => {
             no_program("a rotation by positions that the step brings")
         }
@@ -181,7 +193,6 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         }
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
-        | AppliedOp::Activate { act: _, x: _ }
         | AppliedOp::GateHeads { act: _, gate: _, x: _ }
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }

@@ -29,8 +29,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 28] = [
-    "activate",
+const ON_THE_HOST: [&str; 26] = [
     "attend_latent",
     "clamp",
     "concat",
@@ -40,7 +39,6 @@ const ON_THE_HOST: [&str; 28] = [
     "gate_heads",
     "gather",
     "hadamard",
-    "layer_norm",
     "linear_heads",
     "match_rms",
     "mix_heads",
