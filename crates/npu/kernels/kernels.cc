@@ -168,13 +168,32 @@ float exponential(float x) {
 // Keys of attention whose weights are computed together, and the values of a state ahead of the sums.
 constexpr int kKeys = 32, kHead = 2;
 
-// What rows see, and how their scores are scaled: row r is at `position` + r / `group`, key j at `first` + j.
+// What rows see, and how their scores are scaled: row r is at `position` + r / `group`, key j at `first` + j. A row sees
+// the keys up to its own, or the last `window` of them, and all of its span: `spans` are kSpans first positions, each
+// followed by the position after the last, or null.
+constexpr int kSpans = 7;
+
 struct Sight {
-  int32_t position, first, group, causal, window;
+  int32_t position, first, group, window;
+  const int32_t *spans;
   float scale;
+
+  Sight(const int32_t *start, int32_t query, int32_t key, int32_t group, int32_t causal, int32_t window, float scale)
+      : position(start[0] + query), first(start[1] + key), group(group), window(window),
+        spans(causal ? nullptr : start + 2), scale(scale) {}
+
   bool sees(int32_t row, int32_t key) const {
-    const int32_t back = position + row / group - (first + key);
-    return causal == 0 || (back >= 0 && (window == 0 || back < window));
+    const int32_t own = position + row / group, other = first + key;
+    int32_t from = window == 0 ? 0 : own + 1 - window, end = own + 1;
+    for (int span = 0; spans && span < kSpans; ++span) {
+      const int32_t *at = spans + 2 * span;
+      if (at[0] <= own && own < at[1]) {
+        from = at[0] < from ? at[0] : from;
+        end = at[1];
+        break;
+      }
+    }
+    return from <= other && other < end;
   }
 };
 
@@ -544,8 +563,7 @@ void attend(int32_t *q, int32_t q_at, int32_t *k, int32_t k_at, int32_t *v, int3
             int32_t start_at, int32_t *state, int32_t state_at, int32_t rows, int32_t size, int32_t values, int32_t keys,
             int32_t group, int32_t query, int32_t key, int32_t causal, int32_t window, float factor) {
   round_to_even();
-  const int32_t *from = operand<int32_t>(start, start_at);
-  const Sight sight = {from[0] + query, from[1] + key, group, causal, window, factor};
+  const Sight sight(operand<int32_t>(start, start_at), query, key, group, causal, window, factor);
   const Rows queries = {operand<bfloat16>(q, q_at), rows, size}, left = {operand<bfloat16>(k, k_at), keys, size},
              right = {operand<bfloat16>(v, v_at), keys, values};
   float *states = operand<float>(state, state_at);
@@ -570,8 +588,7 @@ void attend_scores(int32_t *q, int32_t q_at, int32_t *k, int32_t k_at, int32_t *
                    int32_t weights_at, int32_t rows, int32_t size, int32_t keys, int32_t group, int32_t query,
                    int32_t key, int32_t causal, int32_t window, float factor) {
   round_to_even();
-  const int32_t *from = operand<int32_t>(start, start_at);
-  const Sight sight = {from[0] + query, from[1] + key, group, causal, window, factor};
+  const Sight sight(operand<int32_t>(start, start_at), query, key, group, causal, window, factor);
   const Rows queries = {operand<bfloat16>(q, q_at), rows, size}, left = {operand<bfloat16>(k, k_at), keys, size};
   const int32_t stride = keys + kHead + 1;
   for (int32_t row = 0; row < rows; row += kRows) {

@@ -357,7 +357,7 @@ impl StepCounter<'_> {
         if let TensorLocation::Resident(_) = step.location {
             return self.changed_keys(step.tensor, ledger);
         }
-        if tensor.kind == TensorKind::Chunks {
+        if matches!(tensor.kind, TensorKind::Chunks | TensorKind::RowChunks) {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
         }
         if copies(tensor, self.runtime) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use girih_graph::backend::{Input, NodeTime, Sequence, step_count};
+use girih_graph::backend::{Input, NodeTime, Range32, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId, Watch};
@@ -11,12 +11,17 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, KeyBlockRows, changed};
 use super::program::NpuProgram;
+use super::tensors::laid_from;
 use super::traffic::{
     Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
 };
 use super::weights::NpuWeights;
-use crate::form::groups::{ArrayTensor, StepAction as Part, TensorKind, appended_offset, first_block};
+use crate::form::groups::{
+    ArrayTensor, START_BYTES, StepAction as Part, TensorKind, appended_offset, first_block,
+};
 use crate::host::HostCost;
+use crate::kernel::MAX_SPANS;
+use crate::pass::partition::may_have_spans;
 
 impl NpuProgram {
     /// Runs one step, which may have fewer rows than the program.
@@ -210,9 +215,11 @@ impl StepRun<'_> {
                 self.host(*node as usize)?;
                 transfers.made.iter().try_for_each(|&step| self.up(step))
             }
-            Part::Array { program, tensors, each_output_row } => {
+            Part::Array { program, tensors, each_output_row, with_spans } => {
                 transfers.up.iter().try_for_each(|&step| self.up(step))?;
-                self.array(*program as usize, tensors, *each_output_row, transfers)
+                let has_spans = self.sequences.iter().any(|sequence| !sequence.spans.is_empty());
+                let program = with_spans.filter(|_| has_spans).unwrap_or(*program);
+                self.array(program as usize, tensors, *each_output_row, transfers)
             }
         }
     }
@@ -243,13 +250,17 @@ impl StepRun<'_> {
                 let chunks = self.gather(tensor)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
+            TensorKind::RowChunks => {
+                let chunks = self.lay_rows(tensor)?;
+                self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
+            }
             TensorKind::Start => {
                 let window = self.program.groups.tensors[tensor as usize].extent[1];
-                let position = self.first_position()?;
-                let first_key = first_block(position, window) * BLOCK_POSITIONS as u32;
-                let words = self.device.map_mut(object, 0..8);
-                words[..4].copy_from_slice(&position.to_le_bytes());
-                words[4..].copy_from_slice(&first_key.to_le_bytes());
+                let words = self.start_words(window)?;
+                let bytes = self.device.map_mut(object, 0..START_BYTES.into());
+                for (word, into) in words.iter().zip(bytes.chunks_exact_mut(4)) {
+                    into.copy_from_slice(&word.to_le_bytes());
+                }
             }
             TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, location)?,
             TensorKind::Appended => {
@@ -263,6 +274,21 @@ impl StepRun<'_> {
         }
         self.device.sync(object, 0..bytes, Sync::ToDevice);
         Ok(())
+    }
+
+    /// The positions of the first row and of the first key, and the mutual spans of the rows.
+    fn start_words(&self, window: u32) -> Result<[u32; START_BYTES as usize / 4]> {
+        let (position, sequence) = (self.first_position()?, self.attended()?);
+        // Rows that attend to all others are one span.
+        let all = [Range32 { start: 0, end: sequence.rows.indexes().len() as u32 }];
+        let is_whole = self.program.groups.tensors.iter().any(|one| one.kind == TensorKind::RowChunks);
+        let spans = if is_whole { &all } else { sequence.spans };
+        let mut words = [0; START_BYTES as usize / 4];
+        words[..2].copy_from_slice(&[position, first_block(position, window) * BLOCK_POSITIONS as u32]);
+        for (span, into) in spans.iter().zip(words[2..].chunks_exact_mut(2)) {
+            into.copy_from_slice(&[span.start, span.end]);
+        }
+        Ok(words)
     }
 
     /// Writes the rows of a tensor on the host as bf16. The padding is zero, so
@@ -401,9 +427,16 @@ impl StepRun<'_> {
         let [sequence] = self.sequences else {
             return Err(Error::new("attention on the array needs a step of one sequence"));
         };
-        if !sequence.spans.is_empty() {
+        let count = sequence.spans.len();
+        if count > MAX_SPANS {
+            return Err(Error::new(format!(
+                "a step has {count} spans of rows that attend to each other both ways; attention on the array \
+                 supports {MAX_SPANS}: use shorter steps or attention on the host"
+            )));
+        }
+        if count > 0 && self.graph().key.rows > 1 && !may_have_spans(self.graph()) {
             return Err(Error::new(
-                "attention on the array does not support rows that attend to each other both ways",
+                "rows of tokens have a mutual span; attention on the array supports spans of given rows only",
             ));
         }
         Ok(sequence)
@@ -418,6 +451,33 @@ impl StepRun<'_> {
         let seen = self.seen(number)?;
         for (block, into) in seen.blocks().zip(chunks.chunks_exact_mut(block_bytes)) {
             self.lay(tensor, block, seen.end, into)?;
+        }
+        self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
+        Ok(chunks)
+    }
+
+    /// Lays out the keys and values of the rows of the step in chunks.
+    fn lay_rows(&mut self, number: u32) -> Result<Vec<u8>> {
+        let tensor = &self.program.groups.tensors[number as usize];
+        let [heads, size] = tensor.extent.map(|count| count as usize);
+        let [keys, values] = laid_from(self.graph(), tensor)[..] else {
+            return Err(Error::new(format!(
+                "'{}' lacks keys or values; this is a bug in girih",
+                tensor.name
+            )));
+        };
+        let width = self.graph().value(keys).shape.stride();
+        let (keys, values) = (self.held(keys)?, self.held(values)?);
+        let mut chunks = vec![0; tensor.bytes() as usize];
+        let block = BLOCK_POSITIONS * width;
+        let blocks = keys.chunks(block).zip(values.chunks(block));
+        for ((keys, values), into) in blocks.zip(chunks.chunks_exact_mut(heads * tensor.row_bytes() as usize))
+        {
+            // Further heads of the tensor are padding.
+            let into = into.chunks_exact_mut(tensor.row_bytes() as usize).take(width / size);
+            for (head, chunk) in into.enumerate() {
+                fill(chunk, [keys, values], head * size, width, size);
+            }
         }
         self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use girih_graph::Graph;
 
 use super::runtime::KeyUse;
+use super::tensors::laid_from;
 use crate::form::groups::{Groups, Kernel, StepAction, TensorKind};
 
 /// The assignment of tensors to scratch objects.
@@ -35,7 +36,7 @@ impl ScratchLayout {
     pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> ScratchLayout {
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
         for (at, step) in groups.steps.iter().enumerate() {
-            for tensor in touches(graph, tensors, step) {
+            for tensor in touches(graph, groups, tensors, step) {
                 let life = lives[tensor as usize].get_or_insert((at, at));
                 life.1 = at;
             }
@@ -52,7 +53,7 @@ impl ScratchLayout {
         order.retain(|&number| match groups.tensors[number].kind {
             TensorKind::Static | TensorKind::Appended => false,
             TensorKind::Chunks => keys == KeyUse::Gathered,
-            TensorKind::Scratch | TensorKind::CosSin | TensorKind::Start => true,
+            TensorKind::Scratch | TensorKind::CosSin | TensorKind::Start | TensorKind::RowChunks => true,
         });
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);
@@ -115,10 +116,18 @@ fn first_bound(groups: &Groups) -> Vec<Option<(u32, usize)>> {
     bound
 }
 
-/// The tensors that a step reads or writes.
-pub(super) fn touches(graph: &Graph, tensors: &[Option<u32>], step: &StepAction) -> Vec<u32> {
+/// The tensors that a step reads or writes, those included that the host reads before a program.
+pub(super) fn touches(
+    graph: &Graph,
+    groups: &Groups,
+    tensors: &[Option<u32>],
+    step: &StepAction,
+) -> Vec<u32> {
     match step {
-        StepAction::Array { tensors, .. } => tensors.clone(),
+        StepAction::Array { tensors: bound, .. } => {
+            let laid = bound.iter().flat_map(|tensor| laid_from(graph, &groups.tensors[*tensor as usize]));
+            bound.iter().copied().chain(laid.filter_map(|value| tensors[value.0 as usize])).collect()
+        }
         StepAction::Host { node } => {
             let node = &graph.nodes[*node as usize];
             let values = node.inputs.iter().chain([&node.output]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use girih_graph::{Graph, ValueId};
 
-use crate::form::groups::{Groups, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, TensorKind};
 use crate::pass::partition::root;
 
 /// The value of each tensor.
@@ -16,6 +16,14 @@ pub(super) fn values_of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>])
         }
     }
     values
+}
+
+/// The keys and the values of the step from which the host lays out a tensor of row chunks; none for others.
+pub(super) fn laid_from(graph: &Graph, tensor: &ArrayTensor) -> Vec<ValueId> {
+    if tensor.kind != TensorKind::RowChunks {
+        return Vec::new();
+    }
+    tensor.name.split('|').filter_map(|side| graph.find(side)).collect()
 }
 
 /// The tensor of each value; a view has the tensor of the value that it is a

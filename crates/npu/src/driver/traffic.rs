@@ -7,6 +7,7 @@ use girih_graph::{Extent, Graph, Op, Role, Span, StateKind, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
 use super::scratch::{ScratchLayout, touches};
+use super::tensors::laid_from;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
 
@@ -198,7 +199,7 @@ impl<'a> TrafficPlanner<'a> {
         let count = groups.tensors.len();
         let mut last = vec![0; count];
         for (at, step) in groups.steps.iter().enumerate() {
-            touches(graph, tensors, step).into_iter().for_each(|tensor| last[tensor as usize] = at);
+            touches(graph, groups, tensors, step).into_iter().for_each(|tensor| last[tensor as usize] = at);
         }
         if let Some(output) = graph.output().and_then(|output| tensors[output.0 as usize]) {
             last[output as usize] = groups.steps.len();
@@ -347,6 +348,7 @@ impl<'a> TrafficPlanner<'a> {
             let goes_up = match (self.groups.tensors[tensor as usize].kind, argument.role) {
                 // The state has changed since the last step.
                 (TensorKind::Chunks, _) => !self.is_kept_and_appended(tensor),
+                (TensorKind::RowChunks, _) => true,
                 (TensorKind::Static, _) => held.is_some_and(|held| held != Some(tensor)),
                 (_, ArgumentRole::Input) => {
                     self.runtime.values == ValueUse::Brokered && held != Some(Some(tensor))
@@ -359,6 +361,8 @@ impl<'a> TrafficPlanner<'a> {
                 }
             };
             if goes_up {
+                let laid = laid_from(self.graph, &self.groups.tensors[tensor as usize]);
+                transfers.down.extend(laid.into_iter().filter_map(|value| self.fetch(value)));
                 transfers.down.extend(self.fetch_tensor(tensor));
                 transfers.up.push(TensorTransfer { tensor, location });
             }

@@ -64,12 +64,15 @@ pub enum TensorKind {
     /// host writes all of them, or those that changed, before a program reads
     /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
+    /// Keys and values of the rows of the step's only sequence, in the same layout. The host lays them out from
+    /// the values of the step. Its `extent` is as that of chunks.
+    RowChunks,
     /// The place of the step's only position among the chunks of the same name, which a program
     /// writes. The runtime binds it at an offset that follows from the position. Its `extent` is that
     /// of the chunks.
     Appended,
-    /// Two numbers of 32 bits, which the host computes in each step: the position
-    /// of the step's first row, and that of the first key in the chunks. Its
+    /// Numbers of 32 bits, which the host computes in each step: the position of the step's first row, that
+    /// of the first key in the chunks, and the mutual spans of the rows, as the entry `attend` has them. Its
     /// `extent` is one row and the window of the attention; 0 for none.
     Start,
 }
@@ -117,6 +120,8 @@ pub enum StepAction {
         /// Whether the program runs once for each output row, on that row of its
         /// inputs and outputs.
         each_output_row: bool,
+        /// The program that runs instead if rows have mutual spans, with the same tensors.
+        with_spans: Option<u32>,
     },
 }
 
@@ -164,7 +169,8 @@ impl Groups {
         let kinds: Vec<TensorKind> =
             tensors.iter().filter_map(|tensor| Some(self.tensors.get(*tensor as usize)?.kind)).collect();
         let is_appended = !kinds.contains(&TensorKind::Chunks) || kinds.contains(&TensorKind::Appended);
-        is_resident(*before) && is_resident(*program) && is_appended
+        let is_laid = kinds.contains(&TensorKind::RowChunks);
+        is_resident(*before) && is_resident(*program) && is_appended && !is_laid
     }
 }
 
@@ -183,8 +189,9 @@ impl PassForm for Groups {
             faults.extend(program.launches.iter().flat_map(|launch| launch_faults(program, launch)));
         }
         for (number, step) in self.steps.iter().enumerate() {
-            if let StepAction::Array { program, tensors, .. } = step {
+            if let StepAction::Array { program, tensors, with_spans, .. } = step {
                 faults.extend(self.binding_fault(number, *program, tensors));
+                faults.extend(with_spans.and_then(|program| self.binding_fault(number, program, tensors)));
             }
         }
         faults
@@ -300,10 +307,11 @@ impl fmt::Display for Groups {
         }
         self.steps.iter().try_for_each(|step| match step {
             StepAction::Host { node } => writeln!(f, "host {node}"),
-            StepAction::Array { program, tensors, each_output_row } => {
+            StepAction::Array { program, tensors, each_output_row, with_spans } => {
                 let word = if *each_output_row { "each_output_row" } else { "array" };
                 write!(f, "{word} {program} :")?;
                 tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
+                with_spans.iter().try_for_each(|program| write!(f, " with_spans {program}"))?;
                 writeln!(f)
             }
         })
@@ -316,6 +324,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
+        TensorKind::RowChunks => "row_chunks",
         TensorKind::Appended => "appended",
         TensorKind::Start => "start",
     }
@@ -373,6 +382,7 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
         "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
+        "row_chunks" => TensorKind::RowChunks,
         "appended" => TensorKind::Appended,
         "start" => TensorKind::Start,
         word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),
@@ -393,15 +403,6 @@ fn sides(line: &mut FormLine<'_>) -> Result<[u32; 2]> {
     Ok([line.parsed(rows, "rows")?, line.parsed(columns, "columns")?])
 }
 
-/// Reads the numbers at the end of a line.
-fn numbers(line: &mut FormLine<'_>) -> Result<Vec<u32>> {
-    let mut numbers = Vec::new();
-    while let Some(word) = line.optional() {
-        numbers.push(line.parsed(word, "a number")?);
-    }
-    Ok(numbers)
-}
-
 fn step(lines: &mut FormLines<'_>) -> Result<Option<StepAction>> {
     if let Some(mut line) = lines.take("host") {
         let node = line.value("a node")?;
@@ -412,7 +413,16 @@ fn step(lines: &mut FormLines<'_>) -> Result<Option<StepAction>> {
         if let Some(mut line) = lines.take(word) {
             let program = line.value("a program")?;
             line.need(":")?;
-            return Ok(Some(StepAction::Array { program, tensors: numbers(&mut line)?, each_output_row }));
+            let (mut tensors, mut with_spans) = (Vec::new(), None);
+            while let Some(word) = line.optional() {
+                if word == "with_spans" {
+                    with_spans = Some(line.value("a program")?);
+                    line.end()?;
+                    break;
+                }
+                tensors.push(line.parsed(word, "a number")?);
+            }
+            return Ok(Some(StepAction::Array { program, tensors, each_output_row, with_spans }));
         }
     }
     Ok(None)

@@ -56,6 +56,18 @@ pub enum Kernel {
         /// Added to the mean square.
         epsilon: f32,
     },
+    /// `(x [rows, n], w [n], b [n], y [rows, n])`: centers and normalizes the first `width` values of
+    /// each row; the others are padding.
+    LayerNorm {
+        /// Rows.
+        rows: u32,
+        /// Values of a row.
+        n: u32,
+        /// Values of a row without padding.
+        width: u32,
+        /// Added to the variance.
+        epsilon: f32,
+    },
     /// `(x [rows, heads, size], cos_sin [rows, size], y)`: rotates pairs of
     /// components (RoPE).
     Rope {
@@ -74,6 +86,11 @@ pub enum Kernel {
         n: u32,
         /// The activation.
         act: GateAct,
+    },
+    /// `(x [n], y [n])`: GELU by its tanh formula.
+    Gelu {
+        /// Values.
+        n: u32,
     },
     /// `(a [n], b [n], y [n])`: `a + b`.
     Add {
@@ -158,7 +175,7 @@ pub struct AttendSizes {
     /// the launch is valid.
     pub latest: u32,
     /// Whether a row attends to the keys up to its own position only. Otherwise it
-    /// attends to all keys.
+    /// attends to all keys of its mutual span, too, and the words of the start have the spans.
     pub causal: bool,
     /// The number of preceding positions that a row attends to; 0 for all.
     pub window: u32,
@@ -174,8 +191,10 @@ impl Kernel {
             Kernel::Gemv { .. } => "gemv",
             Kernel::Dequant { .. } => "dequant",
             Kernel::RmsNorm { .. } => "rms_norm",
+            Kernel::LayerNorm { .. } => "layer_norm",
             Kernel::Rope { .. } => "rope",
             Kernel::Gate { .. } => "gate",
+            Kernel::Gelu { .. } => "gelu",
             Kernel::Add { .. } => "add",
             Kernel::Bias { .. } => "bias",
             Kernel::Append { .. } => "append",
@@ -196,6 +215,8 @@ impl Kernel {
                 vec![WeightLayout::Q4nx.bytes(n, k), WeightLayout::Groups.bytes(n, k)]
             }
             Kernel::RmsNorm { rows, n, .. } => vec![of(rows, n), of(1, n), of(rows, n)],
+            Kernel::LayerNorm { rows, n, .. } => vec![of(rows, n), of(1, n), of(1, n), of(rows, n)],
+            Kernel::Gelu { n } => vec![of(1, n); 2],
             Kernel::Rope { rows, heads, size, .. } => {
                 let x = of(rows, size) * u64::from(heads);
                 vec![x, of(rows, size), x]
@@ -240,7 +261,8 @@ impl Kernel {
             Kernel::Rope { rows, heads, size, .. } => {
                 3 * u64::from(rows) * u64::from(heads) * u64::from(size)
             }
-            Kernel::Gate { n, .. } => 4 * u64::from(n),
+            Kernel::LayerNorm { rows, n, .. } => 6 * u64::from(rows) * u64::from(n),
+            Kernel::Gate { n, .. } | Kernel::Gelu { n } => 4 * u64::from(n),
             Kernel::Add { n } => u64::from(n),
             Kernel::Bias { rows, n } => u64::from(rows) * u64::from(n),
             Kernel::Append { .. } => 0,
@@ -265,6 +287,10 @@ impl fmt::Display for Kernel {
             Kernel::Rope { rows, heads, size, pairing } => {
                 write!(f, "rope_{} rows={rows} heads={heads} size={size}", pairing.name())
             }
+            Kernel::LayerNorm { rows, n, width, epsilon } => {
+                write!(f, "layer_norm rows={rows} n={n} width={width} epsilon={epsilon:?}f")
+            }
+            Kernel::Gelu { n } => write!(f, "gelu n={n}"),
             Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
             Kernel::Add { n } => write!(f, "add n={n}"),
             Kernel::Bias { rows, n } => write!(f, "bias rows={rows} n={n}"),
@@ -317,6 +343,13 @@ pub(super) fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
             width: whole("width")?,
             epsilon: float("epsilon")?,
         }),
+        "layer_norm" => Ok(Kernel::LayerNorm {
+            rows: whole("rows")?,
+            n: whole("n")?,
+            width: whole("width")?,
+            epsilon: float("epsilon")?,
+        }),
+        "gelu" => Ok(Kernel::Gelu { n: whole("n")? }),
         "rope_halves" => rope(Pairing::Halves),
         "rope_neighbours" => rope(Pairing::Neighbours),
         "gate_silu" => Ok(Kernel::Gate { n: whole("n")?, act: GateAct::Silu }),

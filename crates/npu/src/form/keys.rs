@@ -2,8 +2,7 @@
 
 use girih_graph::{BLOCK_POSITIONS, Key};
 
-/// Bytes of a tensor of `TensorKind::Start`: two words, and padding to the
-/// alignment of buffers.
+/// Bytes of a tensor of `TensorKind::Start`: two positions, and 7 mutual spans.
 pub const START_BYTES: u32 = 64;
 
 /// The first block of positions in the chunks of a step whose first row is at

@@ -216,10 +216,10 @@ impl Tiling {
                 staged: switch(line, "staged")?,
                 parts: number(line, "parts")?,
             }),
-            "rms_norm" | "rope" => {
+            "rms_norm" | "layer_norm" | "rope" => {
                 Tiling::Rows(RowTiling { herd: field(line, "herd")?, step: number(line, "step")? })
             }
-            "gate" | "add" | "bias" | "append" | "dequant" => {
+            "gate" | "gelu" | "add" | "bias" | "append" | "dequant" => {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
             "attend" => Tiling::Attend(AttendTiling {

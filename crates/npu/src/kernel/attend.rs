@@ -11,6 +11,8 @@
 //! accuracy and saves memory; the steps here are the same. Stages that attended
 //! to different keys are merged over the cascade.
 
+use std::ops::Range;
+
 use girih_tensor::DType;
 
 use super::entry::{
@@ -35,8 +37,10 @@ pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
 /// Updates a state with a chunk of keys, of `size` components, and values.
 ///
 /// Row `r` is at position `start[0] + query + r / group`, key `j` at `start[1] + key + j`.
-/// With `causal` = 1 a row attends to the keys up to its own position, and only
-/// to the last `window` of them if that is not 0.
+/// A row attends to the keys up to its own position, and only to the last `window` of them if
+/// that is not 0. With `causal` = 0 it attends to all keys of its mutual span, too: `start[2]` to
+/// `start[15]` are the first positions of up to 7 spans, each followed by the position after its last.
+/// A span that is empty contains no row.
 pub(super) const ATTEND: KernelEntry = KernelEntry {
     name: "attend",
     params: &[
@@ -55,7 +59,7 @@ pub(super) const ATTEND: KernelEntry = KernelEntry {
         KernelOperand::reads("q", |p| matrix(p[0], p[1])),
         KernelOperand::reads("k", |p| matrix(p[3], p[1])),
         KernelOperand::reads("v", |p| matrix(p[3], p[2])),
-        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 2)),
+        KernelOperand::new("start", Access::Read, DType::I32, |p| start(p[7])),
         KernelOperand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
@@ -84,7 +88,7 @@ pub(super) const ATTEND_SCORES: KernelEntry = KernelEntry {
     operands: &[
         KernelOperand::reads("q", |p| matrix(p[0], p[1])),
         KernelOperand::reads("k", |p| matrix(p[2], p[1])),
-        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 2)),
+        KernelOperand::new("start", Access::Read, DType::I32, |p| start(p[6])),
         KernelOperand::new("weights", Access::Update, DType::F32, |p| weights(p[0], p[2])),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[2]) * u64::from(p[1]),
@@ -153,6 +157,13 @@ pub(crate) const WEIGHTS_HEAD: usize = 3;
 
 fn weights(rows: u32, keys: u32) -> Vec<Axis> {
     matrix(rows, keys + WEIGHTS_HEAD as u32)
+}
+
+/// Mutual spans that rows of a call may have.
+pub(crate) const MAX_SPANS: usize = 7;
+
+fn start(causal: u32) -> Vec<Axis> {
+    matrix(1, if causal == 1 { 2 } else { 2 + 2 * MAX_SPANS as u32 })
 }
 
 fn causal_fault(causal: u32) -> Option<String> {
@@ -228,15 +239,14 @@ impl Sight<'_> {
         let components = transposed(k, size);
         let word =
             |bytes: &[u8]| i64::from(i32::from_le_bytes(bytes.try_into().expect("a word has four bytes")));
-        let (start, first_key) = (word(&start[..4]), word(&start[4..]));
+        let words: Vec<i64> = start.chunks_exact(4).map(word).collect();
+        let (start, first_key, spans) = (words[0], words[1], if causal == 0 { &words[2..] } else { &[] });
         let (first, scale) = (first_key + i64::from(key), f32::from_bits(scale));
         let mut scores = vec![0.0; q.len() / size * keys];
         for ((row, q), scores) in (0..).zip(q.chunks_exact(size)).zip(scores.chunks_exact_mut(keys)) {
             let position = start + i64::from(query + row / self.group);
-            let sees = |key: i64| {
-                let back = position - (first + key);
-                causal == 0 || (back >= 0 && (window == 0 || back < i64::from(window)))
-            };
+            let seen = seen(position, window, spans);
+            let sees = |key: i64| seen.contains(&(first + key));
             if (0..keys as i64).any(sees) {
                 score(q, &components, scale, scores);
             }
@@ -246,6 +256,14 @@ impl Sight<'_> {
         }
         scores
     }
+}
+
+/// The positions that the row at `position` sees. `spans` are the first positions of mutual spans, each
+/// followed by the position after its last.
+fn seen(position: i64, window: u32, spans: &[i64]) -> Range<i64> {
+    let first = if window == 0 { 0 } else { position + 1 - i64::from(window) };
+    let span = spans.chunks_exact(2).find(|span| (span[0]..span[1]).contains(&position));
+    span.map_or(first..position + 1, |span| first.min(span[0])..span[1])
 }
 
 /// Transposes rows of `size` values to `[size][rows]`.

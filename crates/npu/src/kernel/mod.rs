@@ -15,7 +15,7 @@ mod matmul;
 mod q4nx;
 mod rows;
 
-pub(crate) use attend::WEIGHTS_HEAD;
+pub(crate) use attend::{MAX_SPANS, WEIGHTS_HEAD};
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
 pub(crate) use cycles::kernel_time_file;
 pub use cycles::{KernelTimes, OperandExtent, program_bytes};

@@ -332,31 +332,43 @@ fn attention(q: &[f32], k: &[f32], v: &[f32], size: usize, seen: impl Fn(usize, 
     all
 }
 
+/// The words of a start for attention that is causal, or has mutual spans.
+fn start_words(row: i32, key: i32, spans: &[i32]) -> Vec<u8> {
+    let mut words = [&[row, key], spans].concat();
+    words.resize(if spans.is_empty() { 2 } else { 16 }, 0);
+    pack_i32(&words)
+}
+
 #[test]
 fn chunks_and_stages_of_attention_combine_to_the_whole() {
     let [rows, size, keys] = [4usize, 8, 8];
     let (q, k, v) = (values(rows * size, 11), values(2 * keys * size, 12), values(2 * keys * size, 13));
     let state = [rows as u32, size as u32];
     let bytes = rows * (size + 2) * 4;
-    let pass = |chunk: usize, causal: u32, window: u32, state: &mut [Vec<u8>]| {
+    let pass = |chunk: usize, spans: &[i32], window: u32, state: &mut [Vec<u8>]| {
         let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
-        let reads = [pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[109, 100])];
+        let causal = u32::from(spans.is_empty());
+        let reads = [pack(DType::BF16, &q), part(&k), part(&v), start_words(109, 100, spans)];
         let key = (chunk * keys) as u32;
         let numbers = [4, 8, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
         call("attend", &numbers, &reads, state);
     };
-    type Case = (u32, u32, fn(usize, usize) -> bool);
-    let cases: [Case; 3] = [
-        (0, 0, |_, _| true),
-        (1, 0, |row, key| key <= 10 + row / 2),
-        (1, 3, |row, key| key <= 10 + row / 2 && key + 3 > 10 + row / 2),
+    type Case = (&'static [i32], u32, fn(usize, usize) -> bool);
+    // Rows 0 and 1 are at position 110, rows 2 and 3 at 111; the first key is at 100.
+    let cases: [Case; 6] = [
+        (&[100, 116], 0, |_, _| true),
+        (&[], 0, |row, key| key <= 10 + row / 2),
+        (&[], 3, |row, key| key <= 10 + row / 2 && key + 3 > 10 + row / 2),
+        (&[102, 110, 110, 111, 111, 114], 0, |row, key| key < [11, 14][row / 2]),
+        (&[111, 115], 2, |row, key| (9 + row / 2..[11, 15][row / 2]).contains(&key)),
+        (&[104, 113], 2, |_, key| (4..13).contains(&key)),
     ];
-    for (causal, window, seen) in cases {
+    for (spans, window, seen) in cases {
         let mut one = [vec![0; bytes]];
         call("attend_clear", &state, &[], &mut one);
         let mut two = one.clone();
-        pass(0, causal, window, &mut one);
-        pass(1, causal, window, &mut two);
+        pass(0, spans, window, &mut one);
+        pass(1, spans, window, &mut two);
         let [other] = two;
         call("attend_merge", &state, &[other], &mut one);
         let mut y = [vec![0; rows * size * 2]];
@@ -365,7 +377,7 @@ fn chunks_and_stages_of_attention_combine_to_the_whole() {
         let want = attention(&q, &k, &v, size, seen);
         for (got, want) in unpack(DType::BF16, &y[0]).iter().zip(want) {
             // Weights and result are rounded to bf16, values are at most 1.
-            assert!((f64::from(*got) - want).abs() <= 3.0 / 256.0, "{causal} {window}: {got} {want}");
+            assert!((f64::from(*got) - want).abs() <= 3.0 / 256.0, "{spans:?} {window}: {got} {want}");
         }
     }
 }
@@ -378,7 +390,8 @@ fn scores_and_values_apart_give_the_bits_of_attention() {
         (values(rows * size, 14), values(chunks * keys * size, 15), values(chunks * keys * size, 16));
     let shape = [rows as u32, size as u32];
     // No row sees the first chunk if the window is 3, and only some rows all of the others.
-    for (causal, window, start) in [(0, 0, 0), (1, 0, 9), (1, 3, 17), (1, 0, 2)] {
+    let spans: &[i32] = &[0, 24];
+    for (spans, window, start) in [(spans, 0, 0), (&[], 0, 9), (&[], 3, 17), (&[], 0, 2), (&[3, 20], 4, 17)] {
         let mut whole = [vec![0; rows * (size + 2) * 4]];
         call("attend_clear", &shape, &[], &mut whole);
         let mut apart = whole.clone();
@@ -386,13 +399,13 @@ fn scores_and_values_apart_give_the_bits_of_attention() {
         call("attend_clear", &[shape[0], keys as u32 + 1], &[], &mut weights);
         for chunk in 0..chunks {
             let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
-            let (q, k, v, start) = (pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[start, 0]));
-            let sight = [2, 1, (chunk * keys) as u32, causal, window, 0.25f32.to_bits()];
+            let (q, k, v, start) = (pack(DType::BF16, &q), part(&k), part(&v), start_words(start, 0, spans));
+            let sight = [2, 1, (chunk * keys) as u32, u32::from(spans.is_empty()), window, 0.25f32.to_bits()];
             let numbers = [&[6, 8, 8, 8], &sight[..]].concat();
             call("attend", &numbers, &[q.clone(), k.clone(), v.clone(), start.clone()], &mut whole);
             call("attend_scores", &[&[6, 8, 8], &sight[..]].concat(), &[q, k, start], &mut weights);
             call("attend_values", &[6, 8, 8], &[v, weights[0].clone()], &mut apart);
-            assert_eq!(whole, apart, "{causal} {window}, chunk {chunk}");
+            assert_eq!(whole, apart, "{spans:?} {window}, chunk {chunk}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
 /// for any program, so that cached schedules of older versions are not used.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The version of simulated times. Increase it when a program takes another time, so
 /// that kept groupings are not used.

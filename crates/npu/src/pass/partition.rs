@@ -2,14 +2,14 @@
 //! host, and which of them share a program, as the policy determines.
 
 use girih_graph::split::name_in_layer;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Op, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Op, Span, ValueId};
 use girih_tensor::{DType, Error, Result};
 
 use super::append::AppendedStates;
 use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
-use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers};
+use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers, window};
 use super::tile::block_granule;
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, AttendSizes, ChunkHalf, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
@@ -155,6 +155,9 @@ impl Partitioner<'_> {
     fn close(&mut self, segment: &mut Vec<(usize, &ArrayNode)>, each_output_row: bool) -> Result<()> {
         let Some(&(last, _)) = segment.last() else { return Ok(()) };
         let mut draft = ProgramDraft::default();
+        let sees_spans =
+            |node: &ArrayNode| matches!(node.op, ArrayOp::Attend { span, .. } if span != Span::Past);
+        let sees_spans = segment.iter().any(|(_, node)| sees_spans(node));
         for (index, node) in segment.drain(..) {
             self.launch(node, self.graph.nodes[index].output, &mut draft)?;
         }
@@ -178,9 +181,29 @@ impl Partitioner<'_> {
             };
             arguments.push(Argument { name, role, bytes });
         }
-        let program = self.program(arguments, draft.launches, each_output_row);
-        self.groups.steps.push(StepAction::Array { program, tensors: draft.tensors, each_output_row });
+        let with_spans = if sees_spans { self.with_spans(&draft.launches) } else { None };
+        let program = self.program(arguments.clone(), draft.launches, each_output_row);
+        let with_spans = with_spans.map(|launches| self.program(arguments, launches, each_output_row));
+        let tensors = draft.tensors;
+        self.groups.steps.push(StepAction::Array { program, tensors, each_output_row, with_spans });
         Ok(())
+    }
+
+    /// The launches for steps whose rows have mutual spans, if these are others. They sweep over all keys.
+    fn with_spans(&self, launches: &[KernelLaunch]) -> Option<Vec<KernelLaunch>> {
+        if self.graph.key.rows == 1 || !may_have_spans(self.graph) {
+            return None;
+        }
+        let is_causal =
+            |launch: &KernelLaunch| matches!(launch.kernel, Kernel::Attend(sizes) if sizes.causal);
+        launches.iter().any(is_causal).then(|| launches.iter().map(|launch| self.all_keys(launch)).collect())
+    }
+
+    /// A launch, of attention to all keys of mutual spans if it is one of attention.
+    fn all_keys(&self, launch: &KernelLaunch) -> KernelLaunch {
+        let Kernel::Attend(sizes) = launch.kernel else { return launch.clone() };
+        let kernel = Kernel::Attend(AttendSizes { causal: false, ..sizes });
+        KernelLaunch { kernel, tiling: self.mapping.tiling(&kernel), ..launch.clone() }
     }
 
     /// Returns the role of a tensor in the program of a segment whose last node is `last`.
@@ -351,9 +374,9 @@ impl Partitioner<'_> {
                 let padded = [whole(rows)?, size(columns)?];
                 self.tensor(frequencies, TensorKind::CosSin, [rows, columns], padded)
             }
-            ArrayOperand::Chunks { queries, keys, values, window } => {
+            ArrayOperand::Chunks { queries, keys, values, span } => {
                 let queries = self.operand(ArrayOperand::Rows(queries))?;
-                self.chunks(queries, [keys, values], window)
+                self.chunks(queries, [keys, values], span)
             }
             ArrayOperand::Start { window } => self.start(window),
         }
@@ -380,7 +403,7 @@ impl Partitioner<'_> {
 
     /// Adds the tensor of chunks of the keys and values that a step attends to. The padding
     /// of the queries `q` is heads that attend to zeros.
-    fn chunks(&mut self, q: u32, sides: [ValueId; 2], window: u32) -> Result<u32> {
+    fn chunks(&mut self, q: u32, sides: [ValueId; 2], span: Span) -> Result<u32> {
         let [keys, values] = sides.map(|side| self.graph.value(side));
         let name = format!("{}|{}", keys.name, values.name);
         let size = size(keys.shape.columns())?;
@@ -392,10 +415,11 @@ impl Partitioner<'_> {
         let ArrayTensor { extent: [_, columns], padded: [_, padded], .. } = self.groups.tensors[q as usize];
         let group = columns / self::size(keys.shape.stride())?;
         let heads = padded / group / size;
-        let all = self.blocks(window, heads)?;
+        let all = self.blocks(span, heads)?;
         let rows = heads.checked_mul(all);
         let rows = rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks exceed 32 bits")))?;
-        let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
+        let kind = if span == Span::All { TensorKind::RowChunks } else { TensorKind::Chunks };
+        let padded = [rows, chunk_bytes(size) / 2];
         self.add(ArrayTensor { name, kind, dtype: DType::BF16, extent: [heads, size], padded })
     }
 
@@ -426,10 +450,11 @@ impl Partitioner<'_> {
 
     /// Blocks of positions that a step attends to, padded so that the cores that share
     /// queries have the same number.
-    fn blocks(&self, window: u32, kv_heads: u32) -> Result<u32> {
+    fn blocks(&self, span: Span, kv_heads: u32) -> Result<u32> {
         let Key { rows, context, .. } = self.graph.key;
         let granule = block_granule(rows, kv_heads, self.target);
-        padded(attended_blocks(rows, context, window) as usize, granule)
+        let positions = if span == Span::All { rows } else { context };
+        padded(attended_blocks(rows, positions, window(span)) as usize, granule)
     }
 
     /// The kernel of an op with these tensors, the result last.
@@ -458,18 +483,23 @@ impl Partitioner<'_> {
                 let n = size(head)?;
                 Kernel::RmsNorm { rows: all? / n, n, width: n, epsilon }
             }
+            ArrayOp::LayerNorm { epsilon, size: width } => {
+                Kernel::LayerNorm { rows, n: columns, width: size(width)?, epsilon }
+            }
+            ArrayOp::Gelu => Kernel::Gelu { n: all? },
             ArrayOp::Rope { pairing, size: head } => {
                 let size = size(head)?;
                 Kernel::Rope { rows, heads: columns / size, size, pairing }
             }
             ArrayOp::Gate { act } => Kernel::Gate { n: all?, act },
             ArrayOp::Add => Kernel::Add { n: all? },
-            ArrayOp::Attend { scale, window } => {
+            ArrayOp::Attend { scale, span } => {
                 let ArrayTensor { extent: [kv_heads, size], padded: [blocks, _], .. } =
                     self.groups.tensors[tensors[1] as usize];
                 let keys = blocks / kv_heads * BLOCK_POSITIONS as u32;
-                let latest = latest_start(self.graph.key, window);
-                let (heads, causal) = (columns / size, true);
+                let window = window(span);
+                let latest = if span == Span::All { 0 } else { latest_start(self.graph.key, window) };
+                let (heads, causal) = (columns / size, span != Span::All || rows == 1);
                 Kernel::Attend(AttendSizes {
                     rows,
                     heads,
@@ -497,6 +527,12 @@ fn array_dtype(graph: &Graph, answers: &[Answer], mapping: &ArrayMapping, value:
     };
     let mut programs = answers.iter().filter_map(Answer::program);
     if packs && programs.any(|node| node.operands.iter().any(is_matrix)) { DType::Q4NX } else { DType::BF16 }
+}
+
+/// Whether the rows of a step may have mutual spans: some rows must be no tokens.
+pub(crate) fn may_have_spans(graph: &Graph) -> bool {
+    let has_given = graph.nodes.iter().any(|node| node.op == Op::Splice);
+    has_given || graph.inputs().all(|(_, input)| input.dtype != DType::I32)
 }
 
 /// The number of values of 2 bytes.

@@ -37,13 +37,13 @@ fn home(kernel: &Kernel, target: &Target) -> Tile {
         Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Dequant { .. } | Kernel::Attend(_) => {
             return lower_left(target);
         }
-        Kernel::RmsNorm { rows: 1, .. } => 1,
+        Kernel::RmsNorm { rows: 1, .. } | Kernel::LayerNorm { rows: 1, .. } => 1,
         Kernel::Rope { .. } => 2,
         Kernel::Add { .. } => 3,
-        Kernel::Gate { .. } => 5,
+        Kernel::Gate { .. } | Kernel::Gelu { .. } => 5,
         Kernel::Bias { .. } => 4,
         Kernel::Append { .. } => 6,
-        Kernel::RmsNorm { .. } => 7,
+        Kernel::RmsNorm { .. } | Kernel::LayerNorm { .. } => 7,
     };
     let above = u32::from(product_herd(target).rows).min(target.array.compute_rows - 1) as u8;
     Tile::new((column % target.array.columns) as u8, lower_left(target).row + above)

@@ -38,14 +38,18 @@ pub(super) enum ArrayOp {
     Linear { bias: Option<ArrayOperand>, each_output_row: bool },
     /// A norm of whole rows, or of each head, of `size` values.
     Norm { epsilon: f32, size: usize, by_head: bool },
+    /// A layer norm of whole rows, of `size` values.
+    LayerNorm { epsilon: f32, size: usize },
+    /// GELU by its tanh formula.
+    Gelu,
     /// A rotation of heads of `size` values.
     Rope { pairing: Pairing, size: usize },
     /// `act(gate) · up`.
     Gate { act: GateAct },
     /// A sum of two values.
     Add,
-    /// Causal attention to the `window` preceding positions; 0 for all.
-    Attend { scale: f32, window: u32 },
+    /// Attention to the positions of a span, which has a [`window`].
+    Attend { scale: f32, span: Span },
 }
 
 /// What a kernel reads.
@@ -59,7 +63,7 @@ pub(super) enum ArrayOperand {
     /// The cosines and sines of the angles that these frequencies make.
     CosSin(ValueId),
     /// The keys and values that the queries of a step attend to.
-    Chunks { queries: ValueId, keys: ValueId, values: ValueId, window: u32 },
+    Chunks { queries: ValueId, keys: ValueId, values: ValueId, span: Span },
     /// The positions of the first row and of the first key.
     Start { window: u32 },
 }
@@ -131,6 +135,14 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a norm of values of more than three dimensions"),
         },
+        AppliedOp::LayerNorm { epsilon, x, weight: Some(weight), bias: Some(bias) }
+            if inner(x).len() == 1 =>
+        {
+            let op = ArrayOp::LayerNorm { epsilon, size: inner(x)[0] };
+            program(op, vec![Rows(x), Weight(weight, [None, Some(x)]), Weight(bias, [None, Some(x)])])
+        }
+        AppliedOp::Activate { act: Act::GeluTanh, x } => program(ArrayOp::Gelu, vec![Rows(x)]),
+        AppliedOp::Activate { act, x: _ } => no_program(&format!("'activate' of {}", act.name())),
         AppliedOp::Rope { pairing: _, factor: _, x: _, frequencies: _, positions: Some(_) } => {
             no_program("a rotation by positions that the step brings")
         }
@@ -163,18 +175,17 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             no_program("attention with sinks")
         }
         AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks: None } => {
-            let window = match span {
-                Span::Full | Span::Past => 0,
-                Span::Window(length) => length,
+            match span {
+                Span::Full | Span::Past | Span::Window(_) | Span::All => {}
                 Span::Chunk(_) => return no_program("attention by chunks of positions"),
-                Span::All => return no_program("attention to all rows of a sequence"),
                 Span::Mutual => return no_program("attention within spans of rows"),
-            };
+            }
             if !graph.value(keys).shape.columns().is_multiple_of(2) {
                 return no_program(ODD_HEADS);
             }
-            let operands = vec![Rows(q), Chunks { queries: q, keys, values, window }, Start { window }];
-            let node = ArrayNode { op: ArrayOp::Attend { scale, window }, operands };
+            let start = Start { window: window(span) };
+            let operands = vec![Rows(q), Chunks { queries: q, keys, values, span }, start];
+            let node = ArrayNode { op: ArrayOp::Attend { scale, span }, operands };
             answered(node, attention_fallback(graph, policy, softcap, [keys, values]))
         }
         AppliedOp::Scale { factor: _, x } if is_embedding(graph, x) => {
@@ -182,7 +193,6 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         }
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
-        | AppliedOp::Activate { act: _, x: _ }
         | AppliedOp::GateHeads { act: _, gate: _, x: _ }
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
@@ -238,6 +248,14 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             up_bias: _,
             down_bias: _,
         } => no_program(&format!("'{}'", node.op.name())),
+    }
+}
+
+/// The number of preceding positions that a row attends to; 0 for all.
+pub(super) fn window(span: Span) -> u32 {
+    match span {
+        Span::Window(length) => length,
+        Span::Full | Span::Past | Span::All | Span::Chunk(_) | Span::Mutual => 0,
     }
 }
 

@@ -46,10 +46,10 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
             };
             tiles.into_iter().map(Tiling::Gemv).collect()
         }
-        Kernel::RmsNorm { rows, .. } | Kernel::Rope { rows, .. } => {
+        Kernel::RmsNorm { rows, .. } | Kernel::LayerNorm { rows, .. } | Kernel::Rope { rows, .. } => {
             rows::row_guesses(rows, target).into_iter().map(Tiling::Rows).collect()
         }
-        Kernel::Gate { n, .. } | Kernel::Add { n } => {
+        Kernel::Gate { n, .. } | Kernel::Gelu { n } | Kernel::Add { n } => {
             rows::element_guesses(n, target).into_iter().map(Tiling::Elements).collect()
         }
         _ => space(kernel, target),
@@ -97,10 +97,10 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
         Kernel::Dequant { n, k } => {
             dequant::space([n, k], target).into_iter().map(Tiling::Elements).collect()
         }
-        Kernel::RmsNorm { .. } | Kernel::Rope { .. } => {
+        Kernel::RmsNorm { .. } | Kernel::LayerNorm { .. } | Kernel::Rope { .. } => {
             rows::row_space(kernel, target).into_iter().map(Tiling::Rows).collect()
         }
-        Kernel::Gate { n, .. } | Kernel::Add { n } => {
+        Kernel::Gate { n, .. } | Kernel::Gelu { n } | Kernel::Add { n } => {
             rows::element_space(n, target).into_iter().map(Tiling::Elements).collect()
         }
         Kernel::Bias { rows, n } => {
@@ -129,17 +129,22 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
             gemv::build(launch, first, [n, k], tile, target)
         }
         (Kernel::Dequant { n, k }, Tiling::Elements(tile)) => dequant::build(launch, [n, k], tile, target),
-        (Kernel::RmsNorm { .. } | Kernel::Rope { .. }, Tiling::Rows(tile)) => {
+        (Kernel::RmsNorm { .. } | Kernel::LayerNorm { .. } | Kernel::Rope { .. }, Tiling::Rows(tile)) => {
             rows::build_rows(launch, &task.kernel, tile, target)
+        }
+        (Kernel::Gelu { n }, Tiling::Elements(tile)) => {
+            rows::build_elements(launch, "gelu", &["x", "y"], n, tile, target)
         }
         (Kernel::Gate { n, act }, Tiling::Elements(tile)) => {
             let entry = match act {
                 GateAct::Silu => "silu_mul",
                 GateAct::GeluTanh => "gelu_mul",
             };
-            rows::build_elements(launch, entry, n, tile, target)
+            rows::build_elements(launch, entry, &["a", "b", "y"], n, tile, target)
         }
-        (Kernel::Add { n }, Tiling::Elements(tile)) => rows::build_elements(launch, "add", n, tile, target),
+        (Kernel::Add { n }, Tiling::Elements(tile)) => {
+            rows::build_elements(launch, "add", &["a", "b", "y"], n, tile, target)
+        }
         (Kernel::Bias { rows, n }, Tiling::Elements(tile)) => bias::build(launch, [rows, n], tile, target),
         (Kernel::Append { heads, size, half }, Tiling::Elements(tile)) => {
             append::build(launch, [heads, size], half, tile)

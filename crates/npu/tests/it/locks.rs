@@ -53,6 +53,8 @@ fn programs() -> Vec<(&'static str, String)> {
     });
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
+        ("gelu", Kernel::Gelu { n: 32768 }),
+        ("layer_norm", Kernel::LayerNorm { rows: 64, n: 512, width: 500, epsilon: 1e-6 }),
         ("append", Kernel::Append { heads: 4, size: 64, half: ChunkHalf::Values }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),
         ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Rows }),

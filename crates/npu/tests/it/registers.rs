@@ -211,6 +211,8 @@ fn every_tiling_of_a_search_keeps_the_rules() {
             Kernel::Dequant { n: 1536, k: 2816 },
             Kernel::Bias { rows: 2048, n: 896 },
             Kernel::Add { n: 1 << 20 },
+            Kernel::Gelu { n: 1 << 20 },
+            Kernel::LayerNorm { rows: 4096, n: 1152, width: 1152, epsilon: 1e-6 },
             Kernel::RmsNorm { rows: 2048, n: 1152, width: 1152, epsilon: 1e-6 },
             attend,
         ],

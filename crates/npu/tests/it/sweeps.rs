@@ -67,7 +67,10 @@ impl Case {
         for (binding, numbers) in bindings.iter().zip(self.operands()) {
             DType::BF16.pack(&numbers, objects.bytes_mut(binding.object));
         }
-        objects.bytes_mut(bindings[2].object)[..4].copy_from_slice(&start.to_le_bytes());
+        // One mutual span, of all positions, which counts only if the attention is not causal.
+        for (at, word) in [(0, start), (3, u32::MAX >> 1)] {
+            objects.bytes_mut(bindings[2].object)[4 * at..][..4].copy_from_slice(&word.to_le_bytes());
+        }
         let mut memory = SimMemory::Values(&mut objects);
         simulator.run(schedule, &bindings, &mut memory, &mut SimUnwatched, order).unwrap();
         objects.bytes(bindings[3].object).to_vec()

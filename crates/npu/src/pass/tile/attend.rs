@@ -33,8 +33,10 @@ use crate::form::tiled::{
     COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, Sweep, TiledLaunch, TiledOperand,
 };
 use crate::form::tiling::{Across, AttendTiling};
-use crate::kernel::WEIGHTS_HEAD;
+use crate::kernel::{MAX_SPANS, WEIGHTS_HEAD};
 use crate::target::Target;
+
+const _: () = assert!(START_BYTES as usize == 4 * (2 + 2 * MAX_SPANS), "the words of a start");
 
 impl AttendSizes {
     /// Query heads of a KV head.

@@ -17,29 +17,48 @@ const CALL_ELEMENTS: [u32; 15] = [4096, 3072, 2048, 1024, 768, 512, 384, 256, 19
 /// A kernel that works on pieces of its operands.
 struct PieceKernel {
     entry: &'static str,
-    /// The names of the operands; the last is the result.
-    names: [&'static str; 3],
+    /// The operands; the last is the result.
+    operands: Vec<PieceOperand>,
     /// The total number of pieces.
     pieces: u32,
-    /// Values in a piece of each operand.
-    widths: [u32; 3],
-    /// Whether all pieces share the second operand, which is one piece.
-    shared: bool,
     /// The parameter of a call that counts its pieces.
     count: &'static str,
     /// The other parameters: they follow it or, for heads, surround it.
     sizes: Vec<Parameter>,
 }
 
+/// An operand of such a kernel.
+#[derive(Clone, Copy)]
+struct PieceOperand {
+    name: &'static str,
+    /// Values in a piece.
+    width: u32,
+    /// Whether all pieces share the operand, which is one piece.
+    shared: bool,
+}
+
+/// An operand with a piece of its own for each piece.
+fn each(name: &'static str, width: u32) -> PieceOperand {
+    PieceOperand { name, width, shared: false }
+}
+
+/// An operand that all pieces share.
+fn shared(name: &'static str, width: u32) -> PieceOperand {
+    PieceOperand { name, width, shared: true }
+}
+
 /// Returns a kernel with rows as pieces.
 fn row_kernel(kernel: &Kernel) -> Option<PieceKernel> {
-    let names = ["x", "w", "y"];
     match *kernel {
         Kernel::RmsNorm { rows, n, width, epsilon } => {
             let sizes = vec![whole("n", n), whole("width", width), float("epsilon", epsilon)];
-            let widths = [n, n, n];
-            let entry = "rms_norm";
-            Some(PieceKernel { entry, names, pieces: rows, widths, shared: true, count: "rows", sizes })
+            let operands = vec![each("x", n), shared("w", n), each("y", n)];
+            Some(PieceKernel { entry: "rms_norm", operands, pieces: rows, count: "rows", sizes })
+        }
+        Kernel::LayerNorm { rows, n, width, epsilon } => {
+            let sizes = vec![whole("n", n), whole("width", width), float("epsilon", epsilon)];
+            let operands = vec![each("x", n), shared("w", n), shared("b", n), each("y", n)];
+            Some(PieceKernel { entry: "layer_norm", operands, pieces: rows, count: "rows", sizes })
         }
         Kernel::Rope { rows, heads, size, pairing } => {
             let entry = match pairing {
@@ -47,8 +66,8 @@ fn row_kernel(kernel: &Kernel) -> Option<PieceKernel> {
                 Pairing::Neighbours => "rope_neighbours",
             };
             let sizes = vec![whole("heads", heads), whole("size", size)];
-            let widths = [heads * size, size, heads * size];
-            Some(PieceKernel { entry, names, pieces: rows, widths, shared: false, count: "rows", sizes })
+            let operands = vec![each("x", heads * size), each("w", size), each("y", heads * size)];
+            Some(PieceKernel { entry, operands, pieces: rows, count: "rows", sizes })
         }
         _ => None,
     }
@@ -60,14 +79,8 @@ fn head_kernel(kernel: &Kernel) -> Option<PieceKernel> {
         Kernel::Rope { rows: 1, heads, size, .. } => {
             let base = row_kernel(kernel)?;
             let sizes = vec![whole("rows", 1), whole("size", size)];
-            Some(PieceKernel {
-                pieces: heads,
-                widths: [size; 3],
-                shared: true,
-                count: "heads",
-                sizes,
-                ..base
-            })
+            let operands = vec![each("x", size), shared("w", size), each("y", size)];
+            Some(PieceKernel { pieces: heads, operands, count: "heads", sizes, ..base })
         }
         _ => None,
     }
@@ -162,17 +175,18 @@ fn in_parts(launch: &TiledLaunch, heads: u32, parts: u32) -> Option<TiledLaunch>
     Some(TiledLaunch { streams, body, ..launch.clone() })
 }
 
-/// Returns the launch of `y = f(a, b)`, element by element, if the tile divides it.
+/// Returns the launch of a function of each element of the named operands, the last of which is the result, if the
+/// tile divides it.
 pub(super) fn build_elements(
     launch: LaunchArguments<'_>,
     entry: &'static str,
+    names: &[&'static str],
     n: u32,
     tile: ElementTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
-    let (names, widths) = (["a", "b", "y"], [1; 3]);
-    let kernel =
-        PieceKernel { entry, names, pieces: n, widths, shared: false, count: "n", sizes: Vec::new() };
+    let operands = names.iter().map(|name| each(name, 1)).collect();
+    let kernel = PieceKernel { entry, operands, pieces: n, count: "n", sizes: Vec::new() };
     build(launch, kernel, tile.herd, tile.chunk, target).filter(|_| tile.chunk.is_multiple_of(2))
 }
 
@@ -189,22 +203,25 @@ fn build(
         return None;
     }
     let count = kernel.pieces / (columns * rows * step);
-    let streams = (0..3).map(|operand| {
+    let all = 0..kernel.operands.len();
+    let result = all.len() - 1;
+    let streams = all.clone().map(|operand| {
         let argument = launch.arguments[operand];
         Stream { argument, ..stream(&kernel, operand, herd, [count, step]) }
     });
     let own = |operand: usize| {
-        let bytes = step * kernel.widths[operand] * 2;
-        let apart = rows > 1 && operand < 2 && !(kernel.shared && operand == 1);
+        let PieceOperand { name, width, shared } = kernel.operands[operand];
+        let bytes = step * width * 2;
+        let apart = rows > 1 && operand != result && !shared;
         let offset =
             if apart { Affine::constant(0).plus(ROW_TERM, i64::from(bytes)) } else { Affine::default() };
-        TiledOperand { name: kernel.names[operand].to_owned(), offset }
+        TiledOperand { name: name.to_owned(), offset }
     };
     let mut parameters = vec![whole(kernel.count, step)];
     let at = kernel.sizes.iter().position(|size| size.name == "rows").map_or(0, |rows| rows + 1);
     parameters.splice(0..0, kernel.sizes[..at].iter().cloned());
     parameters.extend(kernel.sizes[at..].iter().cloned());
-    let work = Item::Call { entry: kernel.entry.to_owned(), operands: (0..3).map(own).collect(), parameters };
+    let work = Item::Call { entry: kernel.entry.to_owned(), operands: all.map(own).collect(), parameters };
     let body = vec![Item::Loop { count, body: vec![work] }];
     let (name, streams) = (launch.name.to_owned(), streams.collect());
     let mut tiled = TiledLaunch::of(name, herd, streams, body);
@@ -218,24 +235,20 @@ fn build(
 /// Returns the stream of one operand: `count` calls, with `step` pieces for each
 /// core.
 fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32; 2]) -> Stream {
-    let (rows, is_result) = (u32::from(herd.rows), operand == 2);
+    let (rows, is_result) = (u32::from(herd.rows), operand == kernel.operands.len() - 1);
+    let PieceOperand { name, width, shared } = kernel.operands[operand];
     // Words of a call of one core, and of all cores of a column.
-    let words = step * kernel.widths[operand] / 2;
+    let words = step * width / 2;
     let column_words = rows * words;
-    let shared = kernel.shared && operand == 1;
     let arrives = if is_result { words } else { column_words };
-    let dims = if shared {
-        vec![dim(kernel.widths[operand] / 2, 1)]
-    } else {
-        vec![dim(count, column_words), dim(arrives, 1)]
-    };
+    let dims = if shared { vec![dim(width / 2, 1)] } else { vec![dim(count, column_words), dim(arrives, 1)] };
     let share = match (shared, is_result, rows) {
         (true, ..) => Share::All,
         (false, false, 2..) => Share::Column,
         _ => Share::Own,
     };
     Stream {
-        name: kernel.names[operand].to_owned(),
+        name: name.to_owned(),
         argument: 0,
         flow: if is_result { Flow::Out } else { Flow::In },
         share,
@@ -245,7 +258,8 @@ fn stream(kernel: &PieceKernel, operand: usize, herd: Herd, [count, step]: [u32;
         column_bytes: if shared { 0 } else { u64::from(count) * u64::from(column_words) * 4 },
         row_bytes: if is_result && rows > 1 { u64::from(words) * 4 } else { 0 },
         dims,
-        ahead_of: None,
+        // A core has two channels for what it reads.
+        ahead_of: (!is_result && operand > 1).then(|| kernel.operands[0].name.to_owned()),
         l2: (is_result && rows > 1).then(|| L2Staging::unsliced(2, vec![dim(words, 1)])),
     }
 }
