@@ -121,7 +121,9 @@ fn headers_with_huge_sizes_are_refused_before_memory_is_allocated() {
         let sentence = Picture::decode(&file, &DecodeLimits::default()).unwrap_err().to_string();
         assert!(sentence.contains("pixels") || sentence.contains("broken"), "{name}: {sentence}");
     }
-    assert!(peak() - before < 64 << 20, "{} MiB were allocated", (peak() - before) >> 20);
+    // Linux counts pages for each processor, so a later peak may seem smaller.
+    let grown = peak().saturating_sub(before);
+    assert!(grown < 64 << 20, "{} MiB were allocated", grown >> 20);
 }
 
 /// A WebP file of these chunks.
