@@ -22,6 +22,7 @@ mod rows;
 mod spread;
 mod steps;
 mod tables;
+mod tower;
 mod validation;
 mod workload;
 
