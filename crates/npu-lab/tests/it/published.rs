@@ -105,8 +105,7 @@ fn every_table_of_the_folder_is_built_in_and_states_its_source() {
 fn one_set_of_figures_explains_the_published_tables() {
     let (names, validation) = (names(), built_in());
     let simulated = |name: &str| validation.predictions.iter().any(|row| row.measured.table == name);
-    let power = "power_seed001_table5.csv";
-    assert!(names.iter().all(|name| name == power || simulated(name)), "{validation}");
+    assert!(names.iter().all(|name| name.starts_with("power_") || simulated(name)), "{validation}");
     let ErrorSpread { median, high, count } = validation.spread(|_| true);
     assert!(count >= 145 && median <= 0.035 && high <= 0.27, "{validation}");
     let held_out = |row: &Prediction| row.measured.role == RowRole::HeldOut;
