@@ -243,7 +243,7 @@ fn ops_without_a_program_run_on_the_host_or_are_refused() {
     let last = "output z: [output_rows 1, 32] = gather y\n";
     for (what, line) in [
         ("'layer_norm'", "weight w: [32] f32\ny: [rows 24, 32] = layer_norm(epsilon=0.0) flat, w\n"),
-        ("'activate'", "y: [rows 24, 32] = activate(act=silu) flat\n"),
+        ("'activate' of silu", "y: [rows 24, 32] = activate(act=silu) flat\n"),
         ("'splice'", "input g: [rows 24, 32] f32\ny: [rows 24, 32] = splice flat, g\n"),
         ("'scale'", "y: [rows 24, 32] = scale(factor=2.0) flat\n"),
         ("'softcap'", "y: [rows 24, 32] = softcap(cap=2.0) flat\n"),
