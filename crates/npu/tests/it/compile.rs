@@ -255,6 +255,9 @@ fn ops_without_a_program_run_on_the_host_or_are_refused() {
     let conv = "weight w: [3, 32] f32\nstate s: [2, 32] f32 in carried\n\
                 y: [rows 24, 32] = short_conv flat, w, s\n";
     check(&format!("group carried carried\n{conv}{last}"), "hidden", "y", "'short_conv'");
+    let attend = "seen: [rows 24, 4, 8] = attend(scale=1.0 span=mutual) x, x, x\n\
+                  thick: [rows 24, 32] = reshape seen\ny: [rows 24, 32] = add thick, flat\n";
+    check(&format!("{attend}{last}"), "hidden", "seen", "attention within spans of rows");
     check("output z: [sequences 1, 32] = pool(how=mean) flat\n", "pooled", "z", "'pool'");
 }
 
