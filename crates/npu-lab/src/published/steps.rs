@@ -141,7 +141,7 @@ impl StepTimer {
 mod tests {
     use super::*;
 
-    /// The paper's time includes the prompt of the image, whose length it does not state.
+    /// The paper calls its time one to the first token, and does not say what else it includes.
     #[test]
     #[ignore = "simulates all layers of a tower, which takes seconds"]
     fn the_image_tower_takes_less_than_the_published_time_of_an_image() {
