@@ -389,10 +389,10 @@ fn a_script_measures_rows_on_a_device() {
         lines.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let lines = measured(&first);
-    assert_eq!(lines[0], "table,label,target,published_us,simulated_us,measured_us,error");
+    assert_eq!(lines[0], "module,table,label,target,published_us,simulated_us,measured_us,error");
     assert_eq!(lines.len(), 2, "{lines:?}");
     let cells: Vec<&str> = lines[1].split(',').collect();
-    assert!(cells[5].parse::<f64>().unwrap() > 0.0 && cells[6].is_empty(), "{lines:?}");
+    assert!(cells[6].parse::<f64>().unwrap() > 0.0 && cells[7].is_empty(), "{lines:?}");
     assert_eq!(measured(&first).len(), 2, "a row that was measured is left out");
     let all = measured(&["--aiecc", name(&aiecc), "--runs", "1"]);
     assert_eq!(all.len(), listed.lines().count(), "each row once, and the titles");
@@ -400,6 +400,13 @@ fn a_script_measures_rows_on_a_device() {
     assert_eq!(failed.len(), all.len(), "the other file is not touched");
     let other = std::fs::read_to_string(rows.join("other.csv")).unwrap();
     assert_eq!(other.matches("no-such-compiler").count(), all.len() - 1, "{other}");
+    measured(&["--aiecc", name(&aiecc), "--runs", "1", "--out", "other.csv"]);
+    let again = std::fs::read_to_string(rows.join("other.csv")).unwrap();
+    assert_eq!(
+        again.lines().count(),
+        2 * other.lines().count() - 1,
+        "rows that failed are measured: {again}"
+    );
 }
 
 #[test]

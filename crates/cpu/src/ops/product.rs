@@ -111,7 +111,8 @@ impl Product<'_> {
         }
     }
 
-    /// The weights that are read after block `block` of some blocks of a band: the next one's, or those of the next band.
+    /// The weights that follow block `block` of some blocks of a band: the next one's, or those of the next band. Another matrix, or
+    /// another thread, may come between.
     fn next_block(&self, band: usize, block: usize, blocks: &Range<usize>) -> &[u8] {
         let (band, block) = if block + 1 < blocks.end { (band, block + 1) } else { (band + 1, blocks.start) };
         let depth = self.x.kind.depth();

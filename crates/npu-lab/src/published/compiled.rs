@@ -93,10 +93,11 @@ fn row_kernel(rows: &RowKernel) -> Result<Option<(&'static str, Kernel)>> {
     })
 }
 
-/// Attention of a prompt from its first position on; none if keys and values differ in size, which no program has.
+/// Causal attention of a prompt from its first position on; none if keys and values differ in size, which no program has, or if
+/// rows see later ones: buffers of zeros name no spans.
 fn attend(of: &AirAttention) -> Result<Option<AttendSizes>> {
     let [rows, keys, size, heads] = numbers([of.rows, of.keys, of.size, of.heads])?;
-    let has_program = of.size == of.values && keys.is_multiple_of(BLOCK_POSITIONS as u32);
+    let has_program = of.causal && of.size == of.values && keys.is_multiple_of(BLOCK_POSITIONS as u32);
     let sizes = AttendSizes {
         rows,
         heads,
@@ -104,7 +105,7 @@ fn attend(of: &AirAttention) -> Result<Option<AttendSizes>> {
         size,
         keys,
         latest: keys.saturating_sub(rows),
-        causal: of.causal,
+        causal: true,
         window: 0,
         scale: 1.0 / (size as f32).sqrt(),
     };

@@ -279,10 +279,10 @@ impl StepRun<'_> {
     /// The positions of the first row and of the first key, and the mutual spans of the rows.
     fn start_words(&self, window: u32) -> Result<[u32; START_BYTES as usize / 4]> {
         let (position, sequence) = (self.first_position()?, self.attended()?);
-        // Rows that attend to all others are one span.
+        // Rows that attend to all others are one span. Other spans are those of ops on the host, such as windows of an image.
         let all = [Range32 { start: 0, end: sequence.rows.indexes().len() as u32 }];
         let is_whole = self.program.groups.tensors.iter().any(|one| one.kind == TensorKind::RowChunks);
-        let spans = if is_whole { &all } else { sequence.spans };
+        let spans = if is_whole { &all } else { self.attended_spans()? };
         let mut words = [0; START_BYTES as usize / 4];
         words[..2].copy_from_slice(&[position, first_block(position, window) * BLOCK_POSITIONS as u32]);
         for (span, into) in spans.iter().zip(words[2..].chunks_exact_mut(2)) {
@@ -427,7 +427,13 @@ impl StepRun<'_> {
         let [sequence] = self.sequences else {
             return Err(Error::new("attention on the array needs a step of one sequence"));
         };
-        let count = sequence.spans.len();
+        Ok(sequence)
+    }
+
+    /// The mutual spans of the only sequence, for attention on the array.
+    fn attended_spans(&self) -> Result<&[Range32]> {
+        let spans = self.attended()?.spans;
+        let count = spans.len();
         if count > MAX_SPANS {
             return Err(Error::new(format!(
                 "a step has {count} spans of rows that attend to each other both ways; attention on the array \
@@ -439,7 +445,7 @@ impl StepRun<'_> {
                 "rows of tokens have a mutual span; attention on the array supports spans of given rows only",
             ));
         }
-        Ok(sequence)
+        Ok(spans)
     }
 
     /// Lays out the keys and values of the sequence in chunks.

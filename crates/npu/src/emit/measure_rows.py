@@ -3,8 +3,8 @@
 
 `girih npu report --validate --emit DIR` writes this script, and a module for the op of each row with girih's tiles. In
 DIR, this script compiles one module after another, runs it several times, and adds the median to measured.csv, beside
-its simulated time and the published time of another program for the same op. Rows that measured.csv has are left out, so a
-run that was stopped goes on. It also writes machine.txt, which says what the times were measured on. Nobody has run
+its simulated time and the published time of another program for the same op. Rows that measured.csv has a time of are left
+out, so a run that was stopped goes on. It also writes machine.txt, which says what the times were measured on. Nobody has run
 this on a device yet.
 
     measure_rows.py --dry-run
@@ -22,7 +22,7 @@ import sys
 
 import run_xrt
 
-COLUMNS = ["table", "label", "target", "published_us", "simulated_us", "measured_us", "error"]
+COLUMNS = ["module", "table", "label", "target", "published_us", "simulated_us", "measured_us", "error"]
 
 AIECC = [
     "--no-xchesscc",
@@ -76,11 +76,11 @@ def measure(xrt, device, row, folder, options):
 
 
 def known_rows(path):
-    """Returns the rows that a file of results has; none if there is no file."""
+    """Returns the modules that a file of results has times of; none if there is no file."""
     if not path.exists():
         return set()
     with path.open(newline="") as file:
-        return {(row["table"], row["label"]) for row in csv.DictReader(file)}
+        return {row["module"] for row in csv.DictReader(file) if row["measured_us"]}
 
 
 def selected(options):
@@ -88,7 +88,7 @@ def selected(options):
     known = known_rows(options.out)
     rows = json.loads(options.rows.read_text())
     wanted = [row for row in rows if options.only in row["table"] or options.only in row["label"]]
-    return [row for row in wanted if (row["table"], row["label"]) not in known]
+    return [row for row in wanted if row["module"] not in known]
 
 
 def main():
@@ -116,13 +116,14 @@ def main():
     import pyxrt as xrt
 
     device = xrt.device(0)
-    is_new = not options.out.exists()
+    is_new = not options.out.exists() or options.out.stat().st_size == 0
     with options.out.open("a", newline="") as file:
         results = csv.DictWriter(file, COLUMNS)
         if is_new:
             results.writeheader()
+            file.flush()
         for row in rows:
-            result = {name: row[name] for name in COLUMNS[:5]}
+            result = {name: row[name] for name in COLUMNS[:6]}
             try:
                 folder = options.rows.parent / "build" / pathlib.Path(row["module"]).stem
                 build(row, folder, options)

@@ -47,7 +47,7 @@ pub struct Args {
     only: String,
     /// Also write girih's program for the op of each row into DIR for the tools of a device, with a script that measures
     /// them there.
-    #[arg(long, value_name = "DIR", requires = "validate", conflicts_with = "leave_out", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", requires = "validate", conflicts_with_all = ["leave_out", "json"], value_hint = ValueHint::DirPath)]
     emit: Option<PathBuf>,
     /// Fit all figures without the rows of a family of kernels, and test them on these rows: gemm, gemv, attention,
     /// norms, rope, silu or add; all of them in turn with `all`; with `nothing`, fit to all rows.

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use super::packed::{COLUMNS, float, prefetch_lines};
 use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{LINE, Line};
-use crate::kernels::packed::{Band, FLOAT_DEPTH, Layout, Sums};
+use crate::kernels::packed::{Band, FLOAT_DEPTH, Layout, NARROW, Sums};
 use crate::kernels::prefetch::PrefetchChoice;
 
 /// The upper half of a lane.
@@ -125,8 +125,9 @@ fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
     let at_once = I::vectors_at_once(C);
     for first in (0..2 * I::PIECES).step_by(at_once) {
         let operands = |column| {
-            // Once for all vectors and columns.
-            let prefetch = if first == 0 && column == 0 { prefetch } else { PrefetchChoice::NONE };
+            // A tile reads the same lines again from L1.
+            let is_first = first == 0 && column == 0;
+            let prefetch = if is_first || C <= NARROW { prefetch } else { PrefetchChoice::NONE };
             FloatOperands::<L> { lines, prefetch, x, first, column, layout: PhantomData }
         };
         match (at_once, C) {
