@@ -19,6 +19,7 @@ use crate::args::{ArchArgs, DeviceArgs, KvType, ModelArgs, PromptCacheArgs};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
+use crate::pack_args::PackArgs;
 use crate::progress::{Bar, Show, Unit};
 use crate::template_args::TemplateArgs;
 use crate::typed_options::TypedOptions;
@@ -159,6 +160,14 @@ pub fn open_text_processor(name: &str, options: &OpenOptions) -> Result<TextProc
 /// As [`open`].
 pub fn open_model(args: &ModelArgs) -> Result<Model> {
     open(&args.model, &args.arch)
+}
+
+/// Opens the model of `args` with weights packed as `pack` says.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_packed(args: &ModelArgs, pack: PackArgs) -> Result<Model> {
+    open(&args.model, &pack.applied(args.arch.clone()))
 }
 
 /// The options of a model that runs one sequence at a time.

@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
-    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
+    let model = loading::open_packed(&args.model, args.pack)?;
     if model.files().facts.is_encoder() {
         return encoder_against_golden(args, &model, golden);
     }
@@ -107,7 +107,7 @@ fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<O
 }
 
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
-    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
+    let model = loading::open_packed(&args.model, args.pack)?;
     let show = args.device.show.show();
     let options = loading::options_for_measuring(&args.device)?;
     let plan = model.plan(options.clone())?;

@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
+    let model = loading::open_packed(&args.model, args.pack)?;
     let texts = texts(&args.text)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     let activations = plan.numerics().name();

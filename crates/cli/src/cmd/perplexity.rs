@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
+    let model = loading::open_packed(&args.model, args.pack)?;
     let (name, text) = text_of_file(args.file.as_deref(), "file")?;
     let tokens = model.text_processor()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {

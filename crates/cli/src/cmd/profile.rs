@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open(&args.model.model, &args.pack.applied(args.model.arch.clone()))?;
+    let model = loading::open_packed(&args.model, args.pack)?;
     if model.files().facts.is_encoder() {
         let name = model.name();
         return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));

@@ -31,8 +31,8 @@ const CALLS: &[(&str, &[&[u32]])] = &[
     ("zero_f32", &[&[32], &[7]]),
 ];
 
-/// Calls of functions with an exponential or a hyperbolic tangent, which are bf16, or with a product by a reciprocal: relative
-/// errors of 2^-9, of which a result has a few.
+/// Calls of functions whose bits differ: exponentials and hyperbolic tangents are rounded to bf16, which is a relative error of
+/// 2^-9, and a quotient is a product by a reciprocal.
 const NEAR_CALLS: &[(&str, &[&[u32]])] = &[
     // Rows, size, values, keys, group, query, key, causal, window, scale.
     (
@@ -111,7 +111,8 @@ fn defined(entry: &KernelEntry, params: &[u32], operands: &[Vec<u8>]) -> Vec<u8>
     after.concat()
 }
 
-/// Operands of a call with random values, weights of attention in bf16 as its entries round them. Of Q4NX, the first tile is as those of Q4_0: with signed integers.
+/// Operands of a call with random values, weights of attention in bf16 as its entries round them. The first tile of Q4NX has
+/// signed integers, as tiles of Q4_0 do.
 fn operands(entry: &KernelEntry, params: &[u32], random: &mut Random) -> Vec<Vec<u8>> {
     let one = |operand: &kernel::KernelOperand| {
         let (rows, columns) = operand.dtype.tile();

@@ -45,7 +45,7 @@ fn rotate() -> LoopBody {
     body
 }
 
-/// `silu_and_mul/silu_and_mul.cc`: half of the gate's hyperbolic tangent, and two factors.
+/// `silu_and_mul/silu_and_mul.cc`: the hyperbolic tangent of half of the gate, and two factors.
 fn silu_mul() -> LoopBody {
     let mut body = LoopBody::new();
     let [gate, up] = [body.load(), body.load()];

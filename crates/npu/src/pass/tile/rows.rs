@@ -175,8 +175,8 @@ fn in_parts(launch: &TiledLaunch, heads: u32, parts: u32) -> Option<TiledLaunch>
     Some(TiledLaunch { streams, body, ..launch.clone() })
 }
 
-/// Returns the launch of a function of each element of the named operands, the last of which is the result, if the
-/// tile divides it.
+/// Returns the launch of a kernel on elements, if the tile divides their number. `names` are those of the operands; the
+/// last one is the result.
 pub(super) fn build_elements(
     launch: LaunchArguments<'_>,
     entry: &'static str,
