@@ -17,7 +17,7 @@ use girih_tensor::DType;
 use crate::kernels::Table;
 use crate::kernels::packed::{Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
 use crate::ops::{Gate, Norm};
-use crate::rounded_floats::{RoundedFloat, bf16_bits};
+use crate::rounded_floats::{RoundedFloat, bf16_bits, round_summed};
 
 /// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub enum ActivationPrecision {
     F32,
     /// The sum of two [`ActivationPrecision::Int8`] terms; the second is the rounding error of the first.
     Int8x2,
-    /// Half precision with a scale for each 32 values of a row, multiplied as `f32`.
+    /// Half precision with a scale for each 32 values of a row. Weights in half precision are multiplied and, in groups of 32 columns,
+    /// added up in half precision by tables that have a kernel for it; all others as `f32`.
     Fp16,
     /// bf16.
     Bf16,
@@ -92,6 +93,10 @@ pub enum PrecisionRule {
         /// The processor's name, for people.
         processor: &'static str,
     },
+    /// fp16 is requested, and the table has a kernel for it ([`MatmulKernels::fp16`]).
+    ///
+    /// [`MatmulKernels::fp16`]: crate::kernels::packed::MatmulKernels::fp16
+    Fp16Products,
 }
 
 impl PrecisionRule {
@@ -99,10 +104,24 @@ impl PrecisionRule {
     pub(crate) fn requested(self) -> Option<ActivationPrecision> {
         match self {
             PrecisionRule::Requested(precision) => Some(precision),
+            PrecisionRule::Fp16Products => Some(ActivationPrecision::Fp16),
             PrecisionRule::Fixed | PrecisionRule::Bf16Products { .. } => None,
         }
     }
+
+    /// The rule for the kernels of `table`.
+    pub(crate) fn for_table(self, table: &Table) -> PrecisionRule {
+        match self {
+            PrecisionRule::Requested(ActivationPrecision::Fp16) if table.matmul.fp16.is_some() => {
+                PrecisionRule::Fp16Products
+            }
+            rule => rule,
+        }
+    }
 }
+
+/// The name of the numbers that [`ActivationKind::Fp16Groups`] multiplies, which marks a kernel for them.
+pub(crate) const FP16_NAME: &str = "fp16-sums";
 
 /// How activations are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +134,8 @@ pub(crate) enum ActivationKind {
     Rounded(RoundedFloat),
     /// bf16 in pairs: a word holds those of two columns of weights.
     Bf16Pairs,
+    /// Half precision under a scale for each group; a word holds a number twice.
+    Fp16Groups,
 }
 
 impl ActivationKind {
@@ -123,12 +144,18 @@ impl ActivationKind {
     pub fn of(layout: Layout, rule: PrecisionRule) -> ActivationKind {
         let precision = match rule {
             PrecisionRule::Requested(precision) => precision,
+            PrecisionRule::Fp16Products => ActivationPrecision::Fp16,
             PrecisionRule::Bf16Products { .. } if layout == Layout::Bf16 => ActivationPrecision::Bf16,
             PrecisionRule::Fixed | PrecisionRule::Bf16Products { .. } => ActivationPrecision::Int8,
         };
         match (precision, layout.coding()) {
             (ActivationPrecision::Bf16, _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
             (ActivationPrecision::Bf16, _) => ActivationKind::Rounded(RoundedFloat::Bf16),
+            (ActivationPrecision::Fp16, _)
+                if layout == Layout::F16 && rule == PrecisionRule::Fp16Products =>
+            {
+                ActivationKind::Fp16Groups
+            }
             (ActivationPrecision::Fp16, _) => ActivationKind::Rounded(RoundedFloat::Fp16),
             (ActivationPrecision::Fp8E4M3, _) => ActivationKind::Rounded(RoundedFloat::E4M3),
             (ActivationPrecision::Fp8E5M2, _) => ActivationKind::Rounded(RoundedFloat::E5M2),
@@ -162,15 +189,28 @@ impl ActivationKind {
             ActivationKind::Rounded(RoundedFloat::Bf16) | ActivationKind::Bf16Pairs => {
                 ActivationPrecision::Bf16
             }
-            ActivationKind::Rounded(RoundedFloat::Fp16) => ActivationPrecision::Fp16,
+            ActivationKind::Rounded(RoundedFloat::Fp16) | ActivationKind::Fp16Groups => {
+                ActivationPrecision::Fp16
+            }
             ActivationKind::Rounded(RoundedFloat::E4M3) => ActivationPrecision::Fp8E4M3,
             ActivationKind::Rounded(RoundedFloat::E5M2) => ActivationPrecision::Fp8E5M2,
         }
     }
 
+    /// Whether an instruction may multiply its numbers as they are, while those of other kinds of the same precision become `f32`.
+    pub fn has_own_product(self) -> bool {
+        matches!(self, ActivationKind::Bf16Pairs | ActivationKind::Fp16Groups)
+    }
+
     /// The rounding, and the numbers that the kernels of `table` multiply.
+    ///
+    /// A sum of 32 products in half precision has `√(32/2)` roundings of its size (Higham & Mary 2019, as in the bound of
+    /// `girih verify`), and activations have one: `√17` times `2⁻¹¹`, which is below the `2⁻⁸` of bf16.
     pub fn rounding(self, table: &Table) -> Rounding {
         let precision = self.precision();
+        if self == ActivationKind::Fp16Groups {
+            return Rounding { name: precision.name(), format: DType::BF16, multiplied: FP16_NAME };
+        }
         let multiplied = match self {
             ActivationKind::Bf16Pairs => table.matmul.bf16_name(),
             ActivationKind::Rounded(RoundedFloat::Fp16 | RoundedFloat::E4M3 | RoundedFloat::E5M2) => "f32",
@@ -188,7 +228,18 @@ impl ActivationKind {
     pub fn coding(self) -> Option<Coding> {
         match self {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => Some(coding),
-            ActivationKind::Floats | ActivationKind::Rounded(_) | ActivationKind::Bf16Pairs => None,
+            ActivationKind::Floats
+            | ActivationKind::Rounded(_)
+            | ActivationKind::Bf16Pairs
+            | ActivationKind::Fp16Groups => None,
+        }
+    }
+
+    /// Words of a column for each group, if groups have scales; the last one is the scale.
+    fn group_words(self) -> Option<usize> {
+        match self {
+            ActivationKind::Fp16Groups => Some(GROUP + 1),
+            _ => self.coding().map(Coding::words),
         }
     }
 
@@ -210,6 +261,7 @@ impl ActivationKind {
             }
             ActivationKind::Floats | ActivationKind::Rounded(_) => FLOAT_DEPTH,
             ActivationKind::Bf16Pairs => FLOAT_DEPTH / 2,
+            ActivationKind::Fp16Groups => FLOAT_DEPTH / GROUP * (GROUP + 1),
         }
     }
 
@@ -222,19 +274,20 @@ impl ActivationKind {
             // A lane may hold two columns of weights; the last lane is whole.
             ActivationKind::Floats | ActivationKind::Rounded(_) => values.next_multiple_of(2),
             ActivationKind::Bf16Pairs => values.div_ceil(2),
+            ActivationKind::Fp16Groups => values.div_ceil(GROUP) * (GROUP + 1),
         }
     }
 
-    /// Whether the word of a row of words stands for a finite number, or for none. Of integers only the scale, the last
-    /// row of a group, can be infinite or NaN: codes are then zeros.
+    /// Whether the word of a row of words stands for a finite number, or for none. Of groups with scales only the scale, their last
+    /// row, can be infinite or NaN: codes are then zeros.
     pub fn is_finite(self, row: usize, word: u32) -> bool {
         const EXPONENT: u32 = 0x7f80_0000;
-        match self {
-            ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
-                row % coding.words() + 1 < coding.words() || word & EXPONENT != EXPONENT
+        match (self.group_words(), self) {
+            (Some(words), _) => row % words + 1 < words || word & EXPONENT != EXPONENT,
+            (None, ActivationKind::Bf16Pairs) => {
+                word & EXPONENT != EXPONENT && word << 16 & EXPONENT != EXPONENT
             }
-            ActivationKind::Floats | ActivationKind::Rounded(_) => word & EXPONENT != EXPONENT,
-            ActivationKind::Bf16Pairs => word & EXPONENT != EXPONENT && word << 16 & EXPONENT != EXPONENT,
+            (None, _) => word & EXPONENT != EXPONENT,
         }
     }
 
@@ -270,10 +323,10 @@ impl<'a> PackedActivations<'a> {
     pub fn is_finite(&self) -> bool {
         let is_finite = |(block, tile): (usize, (usize, usize))| {
             let words = self.part(block, tile).chunks_exact(tile.1);
-            match self.kind.coding() {
-                Some(coding) => {
-                    let scale = coding.words() - 1;
-                    let scales = words.skip(scale).step_by(coding.words());
+            match self.kind.group_words() {
+                Some(group) => {
+                    let scale = group - 1;
+                    let scales = words.skip(scale).step_by(group);
                     scales.flatten().all(|word| self.kind.is_finite(scale, *word))
                 }
                 None => words.flatten().fold(true, |all, word| all & self.kind.is_finite(0, *word)),
@@ -405,6 +458,17 @@ pub(crate) fn pack_block(
             pair_up(values, &mut pairs);
             for (words, pair) in words.chunks_exact_mut(columns).zip(pairs) {
                 words[column] = pair;
+            }
+        }
+        ActivationKind::Fp16Groups => {
+            let groups = words.chunks_exact_mut((GROUP + 1) * columns);
+            for (words, values) in groups.zip(values.chunks(GROUP)) {
+                let mut column_words = words.iter_mut().skip(column).step_by(columns);
+                let mut next =
+                    |word: u32| *column_words.next().expect("a group has a row for each column") = word;
+                let scale = round_summed(values, |bits| next(u32::from(bits) * 0x1_0001));
+                (values.len()..GROUP).for_each(|_| next(0));
+                next(scale.to_bits());
             }
         }
     }

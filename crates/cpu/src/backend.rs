@@ -141,7 +141,7 @@ impl Cpu {
             threads,
             cpus,
             pool: OnceCell::new(),
-            precision,
+            precision: precision.for_table(&table),
             residence,
             zero_blocks,
             hot_replicate: options.hot_replicate,
@@ -320,6 +320,9 @@ impl Backend for Cpu {
         };
         let kept = (self.store.as_deref(), self.residence);
         let mut weights = CpuWeights::load(graph, source, kept, rule, (&self.table, pool))?;
+        if self.precision == PrecisionRule::Fp16Products {
+            weights.check_fp16_sums(graph)?;
+        }
         let hot = self.hot(graph, in_file);
         if !hot.names.is_empty() {
             weights.replicate(&hot.names, |bytes| replicate::copies(bytes, &self.sockets.cpus))?;

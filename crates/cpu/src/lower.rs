@@ -31,7 +31,7 @@ pub(crate) fn numerics(graph: &Graph, rule: PrecisionRule, table: &Table) -> Num
     let roundings = coarsest_first.filter_map(|precision| {
         let mut of_this = used.iter().filter(|kind| kind.precision() == *precision);
         // If one precision has two kinds, the one with an instruction of its own.
-        of_this.clone().find(|kind| **kind == ActivationKind::Bf16Pairs).or_else(|| of_this.next())
+        of_this.clone().find(|kind| kind.has_own_product()).or_else(|| of_this.next())
     });
     let head = head_matmul(graph).map(|node| ActivationKind::of_node(graph, node, rule));
     Numerics {

@@ -4,6 +4,8 @@
 //! exact. A scale is a power of two for 32 values of a row, the smallest one under which none exceeds the largest number
 //! of the format. So scaling is exact, nothing overflows, and nothing but a group's smallest values is subnormal.
 
+use half::f16;
+
 use crate::kernels::packed::GROUP;
 
 /// A type of floats.
@@ -65,6 +67,29 @@ impl RoundedFloat {
     }
 }
 
+/// Half precision without its largest exponents, so that products of rounded numbers below 4 can be added up in it.
+const SUMMED_FP16: FloatFormat =
+    FloatFormat { significand_bits: 10, exponents: (-14, 1), largest: LARGEST_SUMMED };
+
+/// The largest number of [`SUMMED_FP16`].
+const LARGEST_SUMMED: f32 = 4.0 - 1.0 / 512.0;
+
+/// The largest weight, by size, of which products with a group of such numbers never add up to more than half precision holds: 32
+/// products of at most 2,000 are 64,000, and as many roundings by at most 16 stay below 65,520.
+pub(crate) const LARGEST_SUMMED_WEIGHT: f32 = 500.0;
+
+/// Rounds at most [`GROUP`] values to half precision under a scale, calls `put` with the bits of each, and returns the
+/// scale. With an infinity or NaN among them, that is the scale, and all bits are zeros.
+pub(crate) fn round_summed(values: &[f32], mut put: impl FnMut(u16)) -> f32 {
+    if let Some(odd) = values.iter().find(|x| !x.is_finite()) {
+        values.iter().for_each(|_| put(0));
+        return *odd;
+    }
+    let (scale, inverse) = SUMMED_FP16.scale(values);
+    values.iter().for_each(|x| put(f16::from_f32(SUMMED_FP16.nearest(x * inverse)).to_bits()));
+    scale
+}
+
 impl FloatFormat {
     /// The scale of a group, and its inverse.
     fn scale(self, values: &[f32]) -> (f32, f32) {
@@ -75,7 +100,8 @@ impl FloatFormat {
         let exponent = exponent.max(NORMAL.0);
         let exceeds = largest * power_of_two(-exponent) > self.largest;
         let exponent = exponent + i32::from(exceeds);
-        (power_of_two(exponent), power_of_two(-exponent))
+        let scale = power_of_two(exponent);
+        (scale, scale.recip())
     }
 
     /// The nearest number, ties to even; numbers beyond the largest become that.

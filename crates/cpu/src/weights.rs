@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use girih_graph::backend::WeightTouch;
 use girih_graph::store::Store;
-use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
+use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource, multiplied_weights};
 use girih_tensor::View;
+use half::f16;
 
 use crate::equal_weights::{EqualWeights, first_shared};
 use crate::filling::{PackingClock, UnfilledWeight, fill_weights, planned, read_and_pack};
@@ -19,6 +20,7 @@ use crate::packed_matrix::{PackedMatrix, PackedShape};
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
 use crate::pool::ThreadPool;
 use crate::present::{FilledWeight, UnitGrid, ZeroBlocks};
+use crate::rounded_floats::LARGEST_SUMMED_WEIGHT;
 use crate::row_table::{RowTable, TablesInFile};
 
 /// What decides how weights are packed.
@@ -399,6 +401,27 @@ impl CpuWeights {
         for matrix in self.tensors.iter_mut().flat_map(LoadedWeight::matrices_mut) {
             matrix.set_prefetch(choice);
         }
+    }
+
+    /// Refuses a weight in half precision of which a number is too large for sums in half precision.
+    pub(crate) fn check_fp16_sums(&self, graph: &Graph) -> Result<(), Error> {
+        let largest = f16::from_f32(LARGEST_SUMMED_WEIGHT).to_bits();
+        for weight in multiplied_weights(graph).map(|weight| graph.value(weight)) {
+            if Layout::of(weight.dtype) != Layout::F16 {
+                continue;
+            }
+            let matrices = self.tensors[self.index(&weight.name)?].matrices().iter();
+            let mut numbers =
+                matrices.flat_map(|matrix| matrix.bytes_on(0).as_chunks().0).copied().map(f16::from_le_bytes);
+            if let Some(number) = numbers.find(|number| number.to_bits() & 0x7fff > largest) {
+                let name = &weight.name;
+                return Err(Error::new(format!(
+                    "the weight '{name}' has the number {number}; sums in half precision need numbers between \
+                     −{LARGEST_SUMMED_WEIGHT} and {LARGEST_SUMMED_WEIGHT}: choose activations in f32"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// All matrices, in the order of the graph.

@@ -3,6 +3,7 @@
 pub(super) mod amx;
 mod amx_bf16;
 pub(super) mod bf16;
+mod fp16;
 pub(super) mod tiles;
 mod transposed;
 

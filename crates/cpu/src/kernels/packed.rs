@@ -97,6 +97,9 @@ pub type Sums = [f32; BAND];
 /// A kernel that quantizes whole groups: to codes, scales and sums of codes.
 pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
 
+/// A kernel that multiplies floats of a band, from a column on, by a tile of activations.
+pub type FloatKernel = fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]);
+
 /// A kernel that multiplies panels by a tile of activations.
 pub type TileKernel =
     fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]);
@@ -125,7 +128,7 @@ pub struct MatmulKernels {
     /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.
-    pub floats: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    pub floats: FloatKernel,
     /// As `floats`, with a band of [`Layout::Bf16`] and with bf16 numbers: of
     /// each word the upper product is added first, then the lower one.
     ///
@@ -134,7 +137,13 @@ pub struct MatmulKernels {
     /// as long as no operand, product or sum is subnormal. Subnormal operands and
     /// sums are flushed to zero or kept, depending on the table's instructions. The table `amx` has another order: it adds
     /// up the first products of 16 words from zero on, and the second ones, then both, and adds that to the sum.
-    pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    pub bf16: FloatKernel,
+    /// As `floats`, with a band of [`Layout::F16`] and half-precision numbers under scales, whose products are added up in half
+    /// precision: `x` has for each [`GROUP`] columns of weights as many rows of words, both halves of which are the number, zeros
+    /// behind the last one, and a row of scales. From zero on, a fused multiply-add for each column yields a group's sum, which times
+    /// its scale is added to the result by another one. All kernels have the same bits. None where the table's instructions
+    /// have no such product: there, the rounded numbers are multiplied by `floats`.
+    pub fp16: Option<FloatKernel>,
     /// Rounds each [`QUANT_GROUP`] values to a scale times integers in −127 ..= 127, and adds these up: all tables
     /// to the same bits. A group that holds an infinity or NaN has that for its scale, and codes of zero.
     ///

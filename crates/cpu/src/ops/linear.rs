@@ -28,7 +28,7 @@ use super::executor::Executor;
 use super::gate::Gate;
 use super::product::Product;
 use super::sparse_product::SparseScratch;
-use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
+use crate::activations::{ActivationKind, FP16_NAME, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, TILE, bands};
 use crate::packed_matrix::PackedMatrix;
@@ -224,6 +224,7 @@ fn variant(
     };
     let numbers = one(|table, matmul| match matmul.x.kind {
         ActivationKind::Bf16Pairs => table.matmul.bf16_name(),
+        ActivationKind::Fp16Groups => FP16_NAME,
         kind => kind.name(),
     });
     [way, table.name, numbers, one(|_, matmul| matmul.weight.layout.name())]

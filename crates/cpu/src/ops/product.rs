@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use crate::activations::{ActivationKind, PackedActivations, pack_block, padded};
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, TILE};
+use crate::kernels::packed::{
+    BAND, Band, DEPTH, FLOAT_DEPTH, FloatKernel, GROUP, LINE, NARROW, PanelGroup, TILE,
+};
 use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::packed_matrix::PackedMatrix;
 
@@ -33,8 +35,10 @@ pub(super) fn pack_rows<'a>(
     }
 }
 
-/// A kernel for floats of a band from a column on.
-type FloatKernel = fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [[f32; BAND]]);
+/// The kernel of a table for activations of its kind.
+pub(super) fn fp16_kernel(table: &Table) -> FloatKernel {
+    table.matmul.fp16.expect("such activations are packed for tables that have the kernel")
+}
 
 /// Packed rows and the matrix that they are multiplied by.
 #[derive(Clone, Copy)]
@@ -68,6 +72,7 @@ impl Product<'_> {
                 (table.matmul.narrow)(weights, x.whole(), sums)
             }
             ActivationKind::Bf16Pairs => (table.matmul.bf16)(weights, 0, x.whole(), sums),
+            ActivationKind::Fp16Groups => fp16_kernel(table)(weights, 0, x.whole(), sums),
             _ if self.weight.is_float() => {
                 (table.matmul.floats)(weights, 0, x.whole(), sums);
             }
@@ -96,6 +101,7 @@ impl Product<'_> {
                 }
             }
             ActivationKind::Bf16Pairs => self.multiply_floats(table.matmul.bf16, band, blocks, sums),
+            ActivationKind::Fp16Groups => self.multiply_floats(fp16_kernel(table), band, blocks, sums),
             ActivationKind::Floats | ActivationKind::Rounded(_) if self.weight.is_float() => {
                 self.multiply_floats(table.matmul.floats, band, blocks, sums);
             }

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::product::Product;
+use super::product::{Product, fp16_kernel};
 use crate::activations::ActivationKind;
 use crate::kernels::Table;
 use crate::kernels::packed::{Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, Sums, TILE};
@@ -121,6 +121,7 @@ impl SparseProduct<'_> {
                 each_tile(&mut |x, sums| (table.matmul.tile)(coding, &panels, groups, x, &[], sums));
             }
             ActivationKind::Bf16Pairs => each_tile(&mut |x, sums| (table.matmul.bf16)(band, 0, x, sums)),
+            ActivationKind::Fp16Groups => each_tile(&mut |x, sums| fp16_kernel(table)(band, 0, x, sums)),
             ActivationKind::Floats | ActivationKind::Rounded(_) if weight.is_float() => {
                 each_tile(&mut |x, sums| (table.matmul.floats)(band, 0, x, sums));
             }
@@ -303,7 +304,7 @@ mod tests {
             let rows = rows(dtype, columns, layout.unit().0.max(GROUP), &mut random);
             let [all, some] = &matrices(table, dtype, columns, &rows);
             for &precision in ActivationPrecision::ALL {
-                let kind = ActivationKind::of(layout, PrecisionRule::Requested(precision));
+                let kind = ActivationKind::of(layout, PrecisionRule::Requested(precision).for_table(table));
                 counts.iter().for_each(|&rows| check(table, kind, [all, some], columns, rows, &mut random));
             }
         }

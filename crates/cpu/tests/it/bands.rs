@@ -472,6 +472,61 @@ pub fn float_dot_product(
     (sum, gamma(terms + 1) * size + terms as f64 * 2f64.powi(-149))
 }
 
+/// A band of half-precision numbers as [`float_band`] makes it, without those that are too large for sums in half precision.
+pub fn fp16_band(columns: usize, random: &mut Random) -> Vec<u8> {
+    let bytes = float_band(Layout::F16, columns, random);
+    let limited = |bytes: &[u8; 2]| f16::from_f32(f16::from_le_bytes(*bytes).to_f32().clamp(-500.0, 500.0));
+    bytes.as_chunks().0.iter().flat_map(|bytes| limited(bytes).to_le_bytes()).collect()
+}
+
+/// Columns of half-precision activations below 4, each twice in a word; behind each group a row of scales. The last group is filled
+/// up with zeros.
+pub fn fp16_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u32> {
+    let mut words = Vec::new();
+    for group in 0..inputs.div_ceil(GROUP) {
+        for input in group * GROUP..(group + 1) * GROUP {
+            words.extend((0..columns).map(|_| {
+                let x = match random.bits() % 32 {
+                    0 => f16::ZERO,
+                    1 => f16::from_bits(random.bits() as u16 & 0x83ff),
+                    _ => f16::from_f32(2.0 * random.number()),
+                };
+                if input < inputs { u32::from(x.to_bits()) * 0x1_0001 } else { 0 }
+            }));
+        }
+        words.extend((0..columns).map(|_| 2f32.powi((random.bits() % 16) as i32 - 8).to_bits()));
+    }
+    words
+}
+
+/// As [`float_dot_product`], of such words. Each of the roundings of a group's sum is at most half a unit of half precision, 2^-11 of
+/// the sum or 2^-25; single precision has two for each group.
+pub fn fp16_dot_product(
+    band: Band<'_>,
+    [row, column]: [usize; 2],
+    first: usize,
+    words: &[u32],
+    start: &[Sums],
+) -> (f64, f64) {
+    let columns = start.len();
+    let begin = f64::from(start[column][row]);
+    let (mut sum, mut size, mut bound, mut input) = (begin, begin.abs(), 0.0, first);
+    for words in words.chunks_exact((GROUP + 1) * columns) {
+        let scale = f64::from(f32::from_bits(words[GROUP * columns + column]));
+        let (mut of_group, mut terms) = (0.0f64, 0.0);
+        for word in words.iter().skip(column).step_by(columns).take(GROUP.min(band.columns - input)) {
+            let weight = f64::from(Layout::F16.float(&band.bytes[input * LINE..], 0, row));
+            let term = scale * weight * f64::from(f16::from_bits(*word as u16));
+            (sum, of_group, terms, input) = (sum + term, of_group + term.abs(), terms + 1.0, input + 1);
+        }
+        let unit = terms * 2f64.powi(-11);
+        bound += unit / (1.0 - unit) * of_group + terms * 2f64.powi(-25) * scale;
+        size += of_group;
+    }
+    let groups = words.len() / ((GROUP + 1) * columns);
+    (sum, bound + gamma(2 * groups + 1) * (size + bound))
+}
+
 /// Columns of bf16 activations, two inputs in a word. Some are zero and some subnormal; an odd last input is
 /// paired with zero.
 pub fn bf16_words(inputs: usize, columns: usize, random: &mut Random) -> Vec<u32> {

@@ -9,8 +9,8 @@ use girih_cpu::kernels::attend::{
     AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, MaxSum, ValueBlock, WIDTHS,
 };
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, QuantizeRow, Sums,
-    TileKernel,
+    BAND, Band, Coding, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, PanelGroup, Panels,
+    QuantizeRow, Sums, TileKernel,
 };
 use girih_graph::BLOCK_POSITIONS;
 
@@ -36,7 +36,7 @@ fn fault(table: &Table, path: &KernelPath) -> Option<String> {
 
 /// Returns each path of a kernel and the fault that its check finds in a table.
 fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
-    let paths = paths().into_iter().filter(|path| path.name.starts_with(kernel));
+    let paths = paths(table).into_iter().filter(|path| path.name.starts_with(kernel));
     paths.map(|path| (path.name.clone(), fault(table, &path))).collect()
 }
 
@@ -79,6 +79,10 @@ fn with_bf16(bf16: FloatKernel) -> Table {
     changed(|table| table.matmul.bf16 = bf16)
 }
 
+fn with_fp16(fp16: FloatKernel) -> Table {
+    changed(|table| table.matmul.fp16 = Some(fp16))
+}
+
 fn quantizing(quantize: QuantizeRow) -> Table {
     changed(|table| table.matmul.quantize = quantize)
 }
@@ -86,9 +90,6 @@ fn quantizing(quantize: QuantizeRow) -> Table {
 fn attending(attend: AttendKernels) -> Table {
     changed(|table| table.attend = attend)
 }
-
-/// A kernel for float weights, or for bf16 weights and activations.
-type FloatKernel = fn(Band<'_>, usize, &[u32], &mut [Sums]);
 
 fn without_last_column(kernel: FloatKernel, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
     let (last, kept) = (sums.len() - 1, sums[sums.len() - 1]);
@@ -397,6 +398,54 @@ fn wrong_bf16_matmuls_are_detected() {
                 with_bf16(|band, first, x, sums| {
                     let x: Vec<u32> = x.iter().map(|word| word & 0xffff_0000).collect();
                     (right().bf16)(band, first, &x, sums);
+                }),
+            ),
+        ],
+    );
+}
+
+fn right_fp16(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
+    right().fp16.expect("the portable table has the kernel")(band, first, x, sums);
+}
+
+#[test]
+fn wrong_fp16_matmuls_are_detected() {
+    assert_detected(
+        "fp16",
+        &[
+            (
+                "the last group is missing",
+                with_fp16(|band, first, x, sums| {
+                    right_fp16(band, first, &x[..x.len() - (GROUP + 1) * sums.len()], sums);
+                }),
+            ),
+            (
+                "the last input is missing",
+                with_fp16(|band, first, x, sums| {
+                    let bytes = &band.bytes[..band.bytes.len() - LINE];
+                    right_fp16(Band { bytes, ..band }, first, x, sums);
+                }),
+            ),
+            (
+                "the first input is always the band's first",
+                with_fp16(|band, _, x, sums| right_fp16(band, 0, x, sums)),
+            ),
+            (
+                "the last column is missing",
+                with_fp16(|band, first, x, sums| without_last_column(right_fp16, band, first, x, sums)),
+            ),
+            (
+                "sums begin at zero",
+                with_fp16(|band, first, x, sums| from_zero(right_fp16, band, first, x, sums)),
+            ),
+            (
+                "scales are all one",
+                with_fp16(|band, first, x, sums| {
+                    let mut x = x.to_vec();
+                    for words in x.chunks_exact_mut((GROUP + 1) * sums.len()) {
+                        words[GROUP * sums.len()..].fill(1f32.to_bits());
+                    }
+                    right_fp16(band, first, &x, sums);
                 }),
             ),
         ],

@@ -46,11 +46,16 @@ fn every_table_is_within_the_bounds_and_has_equal_bytes_in_any_steps() {
     }
 }
 
-/// Activations that are rounded to integers, to two terms of them, to bf16, or to eight-bit floats. Weights that have no such product are
+/// Activations that are rounded to integers, to two terms of them, to half precision, to bf16, or to eight-bit floats. Weights that have no such product are
 /// refused, and skipped.
 #[test]
 fn rounded_activations_have_equal_bytes_in_any_steps() {
-    let requested = [ActivationPrecision::Int8x2, ActivationPrecision::Bf16, ActivationPrecision::Fp8E4M3];
+    let requested = [
+        ActivationPrecision::Int8x2,
+        ActivationPrecision::Fp16,
+        ActivationPrecision::Bf16,
+        ActivationPrecision::Fp8E4M3,
+    ];
     let requested = requested.map(PrecisionRule::Requested);
     for precision in [CpuOptions::default().precision].into_iter().chain(requested) {
         for table in tables() {

@@ -15,7 +15,8 @@ use crate::paths::paths;
 const CASES: usize = 12;
 
 fn check(side: Side) {
-    for (table, path) in tables().iter().flat_map(|table| paths().into_iter().map(move |path| (table, path)))
+    for (table, path) in
+        tables().iter().flat_map(|table| paths(table).into_iter().map(move |path| (table, path)))
     {
         let mut operands = Operands { random: Random(41), memory: Memory::Guarded(side) };
         let mut tally = Tally::default();

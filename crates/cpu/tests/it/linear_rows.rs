@@ -2,11 +2,11 @@
 //! of a step and of the weights up to one beyond a band are tested, so that tiles, bands and panels are
 //! cut at every row; and matrices of several formats in one task.
 
-use girih_cpu::kernels::packed::{BAND, Layout};
+use girih_cpu::kernels::packed::{BAND, Band, LINE, Layout};
 use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::Input;
-use girih_graph::{Builder, Graph, Op};
+use girih_graph::{Backend, Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
 use half::{bf16, f16};
 
@@ -145,6 +145,78 @@ fn bf16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
     };
     for rows in [1, 8, 9, 33] {
         assert!(wrong_bf16(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
+    }
+}
+
+/// The first result of a step with half precision on both sides beyond its bound. A group's activations have an error of 2^-11 each, or
+/// 2^-25 of the scale, a power of two of at most half of its largest one; its sum has a rounding for each input.
+fn wrong_fp16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut Random) -> Option<String> {
+    let graph = graph(DType::F16, inputs, outputs, rows);
+    let source = Source::random(&graph, random);
+    let x = random.numbers(rows * inputs);
+    let got = results(table, ActivationPrecision::Fp16, &graph, &source, &x);
+    let weights = source.numbers("weight", DType::F16, outputs, inputs);
+    for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
+        for (row, (got, weights)) in got.iter().zip(weights.chunks_exact(inputs)).enumerate() {
+            let (mut sum, mut bound, mut size) = (0.0, 0.0, 0.0);
+            for (x, weights) in x.chunks(QUANT_GROUP).zip(weights.chunks(QUANT_GROUP)) {
+                let largest = x.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
+                let of_group = reference::dot(x, weights);
+                let weight_size: f64 = weights.iter().map(|weight| f64::from(weight.abs())).sum();
+                let roundings = (x.len() + 1) as f64;
+                bound += roundings * 2f64.powi(-11) * 1.02 * of_group.size
+                    + (roundings + weight_size) * 2f64.powi(-25) * largest / 2.0;
+                (sum, size) = (sum + of_group.sum, size + of_group.size);
+            }
+            bound += gamma(inputs.div_ceil(QUANT_GROUP) + 1) * (size + bound);
+            let agrees = (f64::from(*got) - sum).abs() <= bound;
+            if !agrees {
+                return Some(format!("row {row}: {got}, not {sum} within {bound:e}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn fp16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
+    let mut random = Random(77);
+    for table in tables() {
+        let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
+        let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
+        for shape in cuts.chain(widths) {
+            let wrong = wrong_fp16(table, shape, &mut random);
+            assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
+        }
+    }
+    let mut table = portable();
+    // Omits the inputs of the last group.
+    table.matmul.fp16 = Some(|band, first, x, sums| {
+        let mut bytes = band.bytes.to_vec();
+        let last = bytes.len() - 6 * LINE;
+        bytes[last..].fill(0);
+        (portable().matmul.fp16.expect("it is portable"))(Band { bytes: &bytes, ..band }, first, x, sums);
+    });
+    for rows in [1, 8, 9, 33] {
+        assert!(wrong_fp16(&table, [70, 33, rows], &mut random).is_some(), "{rows} rows");
+    }
+}
+
+/// A weight too large for sums in half precision is refused by name, where such sums are made.
+#[test]
+fn large_weights_are_refused_by_fp16_sums() {
+    let graph = graph(DType::F16, 64, 33, 1);
+    for (number, is_refused) in [(500.0, false), (501.0, true), (f32::NEG_INFINITY, true)] {
+        let mut source = Source::random(&graph, &mut Random(78));
+        let bytes = source.0.get_mut("weight").expect("the graph's weight");
+        bytes[2 * 70..][..2].copy_from_slice(&f16::from_f32(number).to_le_bytes());
+        let precision = PrecisionRule::Requested(ActivationPrecision::Fp16);
+        let cpu = Cpu::with_table(CpuOptions { precision, ..CpuOptions::default() }, portable()).unwrap();
+        let error = cpu.load(&graph, &source).err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), is_refused, "{number}: {error:?}");
+        if let Some(error) = error {
+            assert!(error.starts_with(&format!("the weight 'weight' has the number {number}; ")), "{error}");
+        }
     }
 }
 
@@ -378,6 +450,7 @@ fn matrices_of_integers_and_floats_share_a_task() {
             PrecisionRule::Requested(ActivationPrecision::F32),
             PrecisionRule::Requested(ActivationPrecision::Bf16),
             PrecisionRule::Requested(ActivationPrecision::Int8x2),
+            PrecisionRule::Requested(ActivationPrecision::Fp16),
             PrecisionRule::Requested(ActivationPrecision::Fp8E4M3),
         ];
         for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {

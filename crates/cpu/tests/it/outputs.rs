@@ -24,7 +24,7 @@ const USUAL_OUTPUTS: usize = 4000;
 /// Checks `count` outputs of each path; `print` gets the table, name, seed and tally of each.
 fn check_all(count: usize, seed: u64, print: impl Fn(&str, &str, u64, &Tally)) {
     for table in tables() {
-        for (index, path) in paths().iter().enumerate() {
+        for (index, path) in paths(table).iter().enumerate() {
             let seed = seed + index as u64;
             let mut operands = Operands { random: Random(seed), memory: Memory::Plain };
             let mut tally = Tally::default();

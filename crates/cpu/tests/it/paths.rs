@@ -1,21 +1,24 @@
 //! All paths through the kernels, which the tests of outputs, guard pages and broken kernels share; and the
 //! paths of matmuls.
 
-use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
+use girih_cpu::kernels::packed::{
+    BAND, Band, DEPTH, FloatKernel, GROUP, Layout, NARROW, PanelGroup, Sums, TILE,
+};
 use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{QUANT_GROUP, Table};
 
 use crate::bands::{
     self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, bf16_dot_product, bf16_words, coding,
-    decoded, float_band, float_dot_product, mostly_first,
+    decoded, float_band, float_dot_product, fp16_band, fp16_dot_product, fp16_words, mostly_first,
 };
 use crate::fixture::Random;
 use crate::path::{KernelPath, Memory, Operands, Tally};
 use crate::rows::{edge, unequal_codes, wrong_code};
 
-/// Every path of every kernel.
-pub fn paths() -> Vec<KernelPath> {
+/// Every path of every kernel of a table.
+pub fn paths(table: &Table) -> Vec<KernelPath> {
     let mut paths = matmuls();
+    paths.extend(table.matmul.fp16.into_iter().flat_map(fp16_paths));
     paths.extend(crate::attend_paths::paths());
     paths.push(KernelPath::new("quantize".into(), quantize));
     paths
@@ -61,6 +64,15 @@ fn matmuls() -> Vec<KernelPath> {
         }));
     }
     paths
+}
+
+/// The paths of a kernel with sums in half precision.
+fn fp16_paths(kernel: FloatKernel) -> impl Iterator<Item = KernelPath> {
+    (1..=NARROW).chain([TILE]).map(move |columns| {
+        KernelPath::new(format!("fp16 x{columns}"), move |_, operands, tally| {
+            fp16(kernel, columns, operands, tally);
+        })
+    })
 }
 
 /// A random band: up to 20 groups, or up to three units of eight groups.
@@ -179,6 +191,23 @@ fn bf16(table: &Table, columns: usize, operands: &mut Operands, tally: &mut Tall
     (table.matmul.bf16)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (expected, bound) = bf16_dot_product(band, [row, column], first, &words, &start);
+        let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
+        tally.record(sums[column][row], expected, bound, what);
+    }
+}
+
+fn fp16(kernel: FloatKernel, columns: usize, operands: &mut Operands, tally: &mut Tally) {
+    let inputs = 1 + below(150, operands);
+    let first = below(inputs, operands) / GROUP * GROUP;
+    let bytes = operands.memory.place(&fp16_band(inputs, operands));
+    let band =
+        Band { layout: Layout::F16, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
+    let words = operands.memory.place(&fp16_words(inputs - first, columns, operands));
+    let start = random_sums(columns, operands);
+    let mut sums = operands.memory.place(&start);
+    kernel(band, first, &words, &mut sums);
+    for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
+        let (expected, bound) = fp16_dot_product(band, [row, column], first, &words, &start);
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
         tally.record(sums[column][row], expected, bound, what);
     }

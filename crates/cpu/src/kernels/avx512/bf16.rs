@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Avx512;
+use super::{Avx512, fp16};
 use crate::kernels::layout::Line;
 use crate::kernels::machine::prefetch_address_l1;
 use crate::kernels::packed::{Band, MatmulKernels, Sums, TILE};
@@ -35,6 +35,7 @@ impl Avx512Bf16 {
             // SAFETY: `self` is such a token.
             bf16: |band, first, x, sums| bf16(unsafe { token() }, band, first, x, sums),
             has_bf16_dot: true,
+            fp16: fp16::kernel(self.0),
             ..table.matmul
         };
         Table { name: "avx512bf16", matmul, ..table }

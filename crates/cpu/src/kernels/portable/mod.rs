@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod attend;
+pub(super) mod fp16;
 pub(super) mod packed;
 pub(super) mod quantize;
 mod unpack;

@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use super::fp16::fp16;
 use super::quantize::quantize;
 use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
@@ -10,7 +11,7 @@ use crate::kernels::packed::{
 };
 
 pub(crate) const MATMUL: MatmulKernels =
-    MatmulKernels { narrow, decode, tile, floats, bf16, quantize, has_bf16_dot: false };
+    MatmulKernels { narrow, decode, tile, floats, bf16, fp16: Some(fp16), quantize, has_bf16_dot: false };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {

@@ -37,6 +37,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
             tile: function!(|coding, panels, groups, x, next, sums| packed::tile),
             floats: function!(|band, first, x, sums| floats::floats),
             bf16: function!(|band, first, x, sums| floats::bf16),
+            fp16: None,
             quantize: function!(|x, codes, scales, sums| quantize),
             has_bf16_dot: false,
         },
