@@ -94,7 +94,7 @@ pub struct Args {
     max_wait: u64,
     /// Milliseconds that a step with tokens of prompts should take beside running replies: --chunk is lowered, to 32 at
     /// least, as far as measured steps need (does not affect results); 0 keeps --chunk.
-    #[arg(long, value_name = "MS", default_value = "120", value_parser = clap::value_parser!(u64).range(..=60_000))]
+    #[arg(long, value_name = "MS", default_value = "70", value_parser = clap::value_parser!(u64).range(..=60_000))]
     step_time: u64,
     /// Maximum number of replies of one API key that run or wait.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
