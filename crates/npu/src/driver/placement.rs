@@ -9,7 +9,7 @@
 use std::fmt;
 
 use girih_graph::backend::{Range32, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Graph, Op, Outputs};
+use girih_graph::{BLOCK_POSITIONS, Graph, Node, Op, Outputs, Span};
 use girih_tensor::Result;
 
 use super::ledger::Ledger;
@@ -73,12 +73,9 @@ impl AttentionCost {
                 cost.array_seconds += count as f64 * array_seconds(sizes, rows, target)?;
             }
         }
-        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. })) {
-            let range = Range32 { start: 0, end: rows };
-            let position = COMPARED_POSITIONS - rows;
-            let sequence =
-                Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] };
-            let mut ledger = Ledger { host: HostCost::of(graph, node, &[sequence]), ..Ledger::default() };
+        for node in &graph.nodes {
+            let Op::Attend { span, .. } = node.op else { continue };
+            let mut ledger = Ledger { host: host_cost(graph, node, span, rows), ..Ledger::default() };
             // Queries come from the array, results return to it, in bf16.
             let stride = graph.value(node.output).shape.stride() as u64;
             ledger.sync_down(u64::from(rows) * stride * 2);
@@ -110,6 +107,18 @@ impl fmt::Display for AttentionCost {
         write!(f, "attention {rows} at {COMPARED_POSITIONS} positions takes {array:.2} ms on the array ")?;
         write!(f, "and {host:.2} ms on the host: it runs on {place}")
     }
+}
+
+/// The host's cost of the attention of the last `rows` of [`COMPARED_POSITIONS`]. Rows of an encoder attend to those of their step, so
+/// theirs is a share of a step of all positions.
+fn host_cost(graph: &Graph, node: &Node, span: Span, rows: u32) -> HostCost {
+    let counted = if span == Span::All { COMPARED_POSITIONS } else { rows };
+    let range = Range32 { start: 0, end: counted };
+    let position = COMPARED_POSITIONS - counted;
+    let sequence = Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] };
+    let HostCost { flops, bytes } = HostCost::of(graph, node, &[sequence]);
+    let share = |all: u64| all * u64::from(rows) / u64::from(counted);
+    HostCost { flops: share(flops), bytes: share(bytes) }
 }
 
 /// Seconds of one attention on the array, from the dispatch that follows another, and of
