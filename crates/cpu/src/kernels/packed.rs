@@ -100,9 +100,23 @@ pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums:
 /// A kernel that multiplies floats of a band, from a column on, by a tile of activations.
 pub type FloatKernel = fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]);
 
+/// What a kernel multiplies: decoded weights and a tile of activations.
+#[derive(Clone, Copy, Debug)]
+pub struct TileOperands<'a> {
+    /// How the codes become numbers.
+    pub coding: Coding,
+    /// The decoded weights.
+    pub panels: &'a Panels,
+    /// The groups of the panels that are multiplied, from the first on.
+    pub groups: usize,
+    /// The words of the activations, of as many groups.
+    pub x: &'a [u32],
+    /// Weights that are decoded later: a kernel may prefetch them meanwhile.
+    pub next: &'a [u8],
+}
+
 /// A kernel that multiplies panels by a tile of activations.
-pub type TileKernel =
-    fn(coding: Coding, panels: &Panels, groups: usize, x: &[u32], next: &[u8], sums: &mut [Sums]);
+pub type TileKernel = fn(operands: TileOperands<'_>, sums: &mut [Sums]);
 
 /// The kernels that multiply packed weights.
 ///
@@ -121,9 +135,7 @@ pub struct MatmulKernels {
     pub narrow: fn(band: Band<'_>, x: &[u32], sums: &mut [Sums]),
     /// Decodes some groups of a band, its lower and its upper half.
     pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),
-    /// Adds to `sums` the matmul of `groups` groups of panels with
-    /// `sums.len()` columns, which is a third, two thirds or all of [`TILE`]. `next` are weights that are decoded later:
-    /// a kernel may prefetch them meanwhile.
+    /// Adds to `sums` the matmul of groups of panels with `sums.len()` columns, which is a third, two thirds or all of [`TILE`].
     pub tile: TileKernel,
     /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as

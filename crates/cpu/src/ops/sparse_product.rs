@@ -16,7 +16,9 @@ use std::ops::Range;
 use super::product::{Product, fp16_kernel};
 use crate::activations::ActivationKind;
 use crate::kernels::Table;
-use crate::kernels::packed::{Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, Sums, TILE};
+use crate::kernels::packed::{
+    Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, Sums, TILE, TileOperands,
+};
 
 /// Words that are gathered at once: a block of floats of a whole tile.
 const GATHERED_WORDS: usize = FLOAT_DEPTH * TILE;
@@ -118,7 +120,9 @@ impl SparseProduct<'_> {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let (mut panels, groups) = ([[PanelGroup::ZERO; DEPTH]; 2], columns / GROUP);
                 (table.matmul.decode)(band, 0, groups, &mut panels);
-                each_tile(&mut |x, sums| (table.matmul.tile)(coding, &panels, groups, x, &[], sums));
+                each_tile(&mut |x, sums| {
+                    (table.matmul.tile)(TileOperands { coding, panels: &panels, groups, x, next: &[] }, sums);
+                });
             }
             ActivationKind::Bf16Pairs => each_tile(&mut |x, sums| (table.matmul.bf16)(band, 0, x, sums)),
             ActivationKind::Fp16Groups => each_tile(&mut |x, sums| fp16_kernel(table)(band, 0, x, sums)),

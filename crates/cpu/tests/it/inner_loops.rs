@@ -12,7 +12,7 @@
 use std::hint::black_box;
 
 use girih_cpu::kernels::attend::{CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock};
-use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
+use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE, TileOperands};
 use girih_cpu::kernels::peaks::time_stamp;
 use girih_cpu::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use girih_cpu::kernels::{Table, by_name, tables};
@@ -89,12 +89,9 @@ fn tiles(table: &Table) {
         print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |iterations| {
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
+                let (groups, x) = (iterations / 2, black_box(&x.words[..]));
                 (table.matmul.tile)(
-                    coding,
-                    &panels,
-                    iterations / 2,
-                    black_box(&x.words),
-                    &[],
+                    TileOperands { coding, panels: &panels, groups, x, next: &[] },
                     black_box(&mut sums),
                 );
             })

@@ -230,9 +230,9 @@ fn a_missing_group_is_detected() {
         let less = x.len() - coding.words() * sums.len();
         (portable().matmul.narrow)(band, &x[..less], sums);
     };
-    table.matmul.tile = |coding, panels, groups, x, next, sums| {
+    table.matmul.tile = |operands, sums| {
         let kept: Vec<_> = sums[sums.len() - 4..].to_vec();
-        (portable().matmul.tile)(coding, panels, groups, x, next, sums);
+        (portable().matmul.tile)(operands, sums);
         let less = sums.len() - 4;
         sums[less..].copy_from_slice(&kept);
     };

@@ -3,7 +3,7 @@
 
 use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
-    TILE,
+    TILE, TileOperands,
 };
 use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{Table, tables};
@@ -154,7 +154,11 @@ fn panels_and_their_matmuls_are_equal_in_all_tables() {
             for first in (0..groups).step_by(DEPTH) {
                 let count = DEPTH.min(groups - first);
                 let panels = decoded(table, band, first, count);
-                (table.matmul.tile)(coding, &panels, count, &x[first * each..], &[], &mut sums);
+                let x = &x[first * each..];
+                (table.matmul.tile)(
+                    TileOperands { coding, panels: &panels, groups: count, x, next: &[] },
+                    &mut sums,
+                );
             }
             bits(&sums)
         };
@@ -406,7 +410,8 @@ fn infinite_and_too_large_scales_yield_no_finite_sum() {
         let run = |table: &Table| {
             let (mut narrow, mut tile) = ([[0.0; BAND]; 1], [[0.0; BAND]; TILE]);
             (table.matmul.narrow)(band, &few, &mut narrow);
-            (table.matmul.tile)(coding, &decoded(table, band, 0, 2), 2, &many, &[], &mut tile);
+            let panels = &decoded(table, band, 0, 2);
+            (table.matmul.tile)(TileOperands { coding, panels, groups: 2, x: &many, next: &[] }, &mut tile);
             // The bits of a NaN depend on the processor.
             let number = |sum: &f32| if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
             let sums: Vec<u32> = narrow.iter().chain(&tile).flatten().map(number).collect();

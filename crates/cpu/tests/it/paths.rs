@@ -2,7 +2,7 @@
 //! paths of matmuls.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, DEPTH, FloatKernel, GROUP, Layout, NARROW, PanelGroup, Sums, TILE,
+    BAND, Band, DEPTH, FloatKernel, GROUP, Layout, NARROW, PanelGroup, Sums, TILE, TileOperands,
 };
 use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{QUANT_GROUP, Table};
@@ -150,7 +150,14 @@ pub fn check_tile(
     let (panels, words) = (memory.place(&[decoded(band, first, x.groups)]), memory.place(&x.words));
     let start = random_sums(x.columns, operands);
     let mut sums = memory.place(&start);
-    (table.matmul.tile)(coding(band.layout), &panels[0], x.groups, &words, &[], &mut sums);
+    let operands = TileOperands {
+        coding: coding(band.layout),
+        panels: &panels[0],
+        groups: x.groups,
+        x: &words,
+        next: &[],
+    };
+    (table.matmul.tile)(operands, &mut sums);
     record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 

@@ -10,7 +10,7 @@ use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TileInstructions, Tile
 use super::transposed::put_columns;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{
-    Coding, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Panels, Sums,
+    GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Sums, TileOperands,
 };
 use crate::kernels::table::Table;
 use crate::kernels::vector::packed::{
@@ -38,17 +38,10 @@ impl Amx {
     pub(in super::super) fn table(self) -> Table {
         let table = self.avx512.table();
         let matmul = MatmulKernels {
-            tile: |coding, panels, groups, x, next, sums| {
+            tile: |operands, sums| {
                 // SAFETY: `self` is such a token.
                 let Amx { avx512, permission } = unsafe { token() };
-                tile::<ProcessorTiles>(
-                    avx512.avx512(),
-                    permission,
-                    coding,
-                    (panels, groups),
-                    (x, next),
-                    sums,
-                );
+                tile::<ProcessorTiles>(avx512.avx512(), permission, operands, sums);
             },
             bf16: |band, first, x, sums| {
                 // SAFETY: `self` is such a token.
@@ -70,7 +63,7 @@ const WEIGHTS: usize = 1;
 /// The tile of sums: a row for each column, of 16 rows of weights.
 const SUMS: usize = 2;
 
-/// As the kernel `tile` of AVX-512, with the same bits. `x` has the activations, and the weights that are decoded later.
+/// As the kernel `tile` of AVX-512, with the same bits.
 ///
 /// ```text
 /// for each group of 32 codes, which has one scale or two:
@@ -86,11 +79,10 @@ const SUMS: usize = 2;
 fn tile<T: TileInstructions>(
     isa: Avx512,
     permission: T::Permission,
-    coding: Coding,
-    panels: (&Panels, usize),
-    x: (&[u32], &[u8]),
+    operands: TileOperands<'_>,
     sums: &mut [Sums],
 ) {
+    let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
         let add = match (coding.minimums, coding.halves) {
@@ -100,7 +92,7 @@ fn tile<T: TileInstructions>(
             (true, true) => add::<T, C, HALVED, true>,
         };
         // SAFETY: the token exists only where the processor has these features.
-        unsafe { add(isa, permission, panels, x, sums) }
+        unsafe { add(isa, permission, operands, sums) }
     });
 }
 
@@ -109,8 +101,7 @@ fn tile<T: TileInstructions>(
 fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: bool>(
     isa: Avx512,
     permission: T::Permission,
-    (panels, groups): (&Panels, usize),
-    (x, next): (&[u32], &[u8]),
+    TileOperands { panels, groups, x, next, .. }: TileOperands<'_>,
     sums: &mut [Sums; C],
 ) {
     let parts = ROWS - LINES - 1;
@@ -181,7 +172,7 @@ mod tests {
     use super::super::tiles::EmulatedTiles;
     use super::*;
     use crate::kernels::layout::Layout;
-    use crate::kernels::packed::{DEPTH, TILE};
+    use crate::kernels::packed::{Coding, DEPTH, Panels, TILE};
 
     /// Panels of codes of this kind.
     fn panels(coding: Coding, random: &mut Random) -> Panels {
@@ -233,8 +224,9 @@ mod tests {
                 let x = words(coding, groups, columns, &mut random);
                 let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
                 let (mut seen, mut wanted) = (begun.clone(), begun);
-                expected(coding, &panels, groups, &x, &[], &mut wanted);
-                tile::<EmulatedTiles>(avx512, (), coding, (&panels, groups), (&x, &[]), &mut seen);
+                let operands = TileOperands { coding, panels: &panels, groups, x: &x, next: &[] };
+                expected(operands, &mut wanted);
+                tile::<EmulatedTiles>(avx512, (), operands, &mut seen);
                 let bits =
                     |sums: &[Sums]| sums.as_flattened().iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&seen), bits(&wanted), "{layout:?}, {columns} columns, {groups} groups");

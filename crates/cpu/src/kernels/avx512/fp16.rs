@@ -16,8 +16,10 @@ use crate::kernels::vector::{Vectors, by_count};
 pub(super) fn kernel(_: Avx512) -> Option<FloatKernel> {
     ProcessorHalves::detect()?;
     Some(|band, first, x, sums| {
-        // SAFETY: both are of types of which this function has had values.
-        let (isa, halves) = unsafe { (token(), token::<ProcessorHalves>()) };
+        // SAFETY: this function has had such a token.
+        let isa = unsafe { token::<Avx512>() };
+        // SAFETY: and such a one.
+        let halves = unsafe { token::<ProcessorHalves>() };
         fp16(isa, halves, band, first, x, sums);
     })
 }
@@ -58,41 +60,47 @@ impl Halves for ProcessorHalves {
 
     #[inline(always)]
     fn add(self, sum: &mut __m512i, line: &Line, word: u32) {
-        // SAFETY: the value exists only where the processor has AVX-512 and AVX512-FP16; 64 bytes are read.
-        unsafe {
-            let (line, x) = (_mm512_loadu_si512(line.as_ptr().cast()), _mm512_set1_epi32(word.cast_signed()));
-            *sum = multiply_add(*sum, line, x);
-        }
+        // SAFETY: the value exists only where the processor has AVX-512 and AVX512-FP16.
+        *sum = unsafe { multiply_add(*sum, line, word) };
     }
 
     #[inline(always)]
     fn widen(self, sums: __m512i) -> [__m512; 2] {
         // SAFETY: the value exists only where the processor has AVX-512.
-        unsafe {
-            let (lower, upper) = (_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
-            [_mm512_cvtph_ps(lower), _mm512_cvtph_ps(upper)]
-        }
+        unsafe { widened(sums) }
     }
 }
 
-/// `a · b + sum`, each rounded once (`_mm512_fmadd_ph`, which stable Rust does not have).
+/// The products of a line with the number that `word` holds twice, plus `sum`; each is rounded once (`_mm512_fmadd_ph`, which stable Rust
+/// does not have).
 ///
 /// # Safety
 /// The processor has AVX512-FP16.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn multiply_add(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+unsafe fn multiply_add(mut sum: __m512i, line: &Line, word: u32) -> __m512i {
+    // SAFETY: a line has 64 bytes.
+    let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
+    let x = _mm512_set1_epi32(word.cast_signed());
     // SAFETY: the caller says that the instruction exists. It touches no memory.
     unsafe {
         asm!(
-            "vfmadd231ph {sum}, {a}, {b}",
+            "vfmadd231ph {sum}, {line}, {x}",
             sum = inout(zmm_reg) sum,
-            a = in(zmm_reg) a,
-            b = in(zmm_reg) b,
+            line = in(zmm_reg) line,
+            x = in(zmm_reg) x,
             options(pure, nomem, nostack, preserves_flags),
         );
     }
     sum
+}
+
+/// The numbers of both halves of a vector in single precision.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widened(numbers: __m512i) -> [__m512; 2] {
+    let (lower, upper) = (_mm512_castsi512_si256(numbers), _mm512_extracti64x4_epi64::<1>(numbers));
+    [_mm512_cvtph_ps(lower), _mm512_cvtph_ps(upper)]
 }
 
 /// Adds the multiply-accumulates of a band of half-precision numbers with such numbers under scales.

@@ -21,9 +21,7 @@ fn with_tiles<D: TileProduct>(isa: Neon<D>, set: InstructionSet) -> Table {
     let table = table(isa, set);
     let matmul = MatmulKernels {
         // SAFETY: `isa` is such a token.
-        tile: |coding, panels, groups, x, next, sums| {
-            tile::<D>(unsafe { token() }, coding, panels, groups, x, next, sums)
-        },
+        tile: |operands, sums| tile::<D>(unsafe { token() }, operands, sums),
         ..table.matmul
     };
     Table { matmul, ..table }

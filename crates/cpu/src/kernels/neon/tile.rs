@@ -13,7 +13,7 @@
 use std::hint::black_box;
 
 use super::{ByteProduct, Floats, Integers, Neon};
-use crate::kernels::packed::{Coding, DEPTH, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Panels, Sums, TILE};
+use crate::kernels::packed::{DEPTH, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Sums, TILE, TileOperands};
 use crate::kernels::vector::packed::{
     HALVED, LINES, NextLines, PLAIN, first_integer, float, prefetch_next, scale_in,
 };
@@ -36,42 +36,26 @@ pub(super) trait TileProduct: ByteProduct {
     ) -> [Integers; C];
 }
 
-/// Adds to `sums` the matmul of `groups` groups of panels with 4, 8 or 12 columns.
-pub(super) fn tile<D: TileProduct>(
-    isa: Neon<D>,
-    coding: Coding,
-    panels: &Panels,
-    groups: usize,
-    x: &[u32],
-    next: &[u8],
-    sums: &mut [Sums],
-) {
+/// Adds to `sums` the matmul of groups of panels with 4, 8 or 12 columns.
+pub(super) fn tile<D: TileProduct>(isa: Neon<D>, operands: TileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
+    let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = NeonTileOperands { panels, groups, x, next, sums };
         match (coding.bits == 8, coding.minimums, coding.halves) {
-            (false, false, false) => isa.enter(NeonTile::<C, PLAIN, 4, false>(operands)),
-            (false, true, false) => isa.enter(NeonTile::<C, PLAIN, 4, true>(operands)),
-            (false, false, true) => isa.enter(NeonTile::<C, HALVED, 4, false>(operands)),
-            (false, true, true) => isa.enter(NeonTile::<C, HALVED, 4, true>(operands)),
-            (true, false, false) => isa.enter(NeonTile::<C, PLAIN, 8, false>(operands)),
+            (false, false, false) => isa.enter(NeonTile::<C, PLAIN, 4, false>(operands, sums)),
+            (false, true, false) => isa.enter(NeonTile::<C, PLAIN, 4, true>(operands, sums)),
+            (false, false, true) => isa.enter(NeonTile::<C, HALVED, 4, false>(operands, sums)),
+            (false, true, true) => isa.enter(NeonTile::<C, HALVED, 4, true>(operands, sums)),
+            (true, false, false) => isa.enter(NeonTile::<C, PLAIN, 8, false>(operands, sums)),
             _ => unreachable!("no layout has codes as {coding:?}"),
         }
     });
 }
 
-struct NeonTileOperands<'a> {
-    panels: &'a Panels,
-    groups: usize,
-    x: &'a [u32],
-    /// Weights that are decoded later.
-    next: &'a [u8],
-    sums: &'a mut [Sums],
-}
-
 /// Adds the multiply-accumulates of both halves of a band with `C` columns.
 struct NeonTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
-    NeonTileOperands<'a>,
+    TileOperands<'a>,
+    &'a mut [Sums],
 );
 
 impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>
@@ -79,7 +63,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
 {
     #[inline(always)]
     fn run(self, isa: Neon<D>) {
-        let NeonTileOperands { panels, groups, x, next, sums } = self.0;
+        let NeonTile(TileOperands { panels, groups, x, next, .. }, sums) = self;
         let x = &x.as_chunks::<C>().0.as_chunks::<ROWS>().0[..groups];
         let mut arranged = [[[0; C]; LINES]; DEPTH];
         if D::ARRANGES {

@@ -49,7 +49,8 @@ use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::machine::{prefetch_address_l1, prefetch_address_l2};
 use crate::kernels::packed::{
-    Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
+    Band, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
+    TileOperands,
 };
 use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
 
@@ -449,44 +450,28 @@ fn put<I: Packed, P: IntegerLayout>(
     }
 }
 
-pub(super) fn tile<I: Packed>(
-    isa: I,
-    coding: Coding,
-    panels: &Panels,
-    groups: usize,
-    x: &[u32],
-    next: &[u8],
-    sums: &mut [Sums],
-) {
+pub(super) fn tile<I: Packed>(isa: I, operands: TileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
+    let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
-        let operands = MatmulTileOperands { panels, groups, x, next, sums };
         match (I::dot_bits(coding.bits), coding.minimums, coding.halves) {
-            (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands)),
-            (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands)),
-            (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands)),
-            (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands)),
-            (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands)),
-            (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands)),
-            (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands)),
-            (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands)),
+            (4, false, false) => isa.enter(MatmulTile::<C, PLAIN, 4, false>(operands, sums)),
+            (4, true, false) => isa.enter(MatmulTile::<C, PLAIN, 4, true>(operands, sums)),
+            (4, false, true) => isa.enter(MatmulTile::<C, HALVED, 4, false>(operands, sums)),
+            (4, true, true) => isa.enter(MatmulTile::<C, HALVED, 4, true>(operands, sums)),
+            (5, false, false) => isa.enter(MatmulTile::<C, PLAIN, 5, false>(operands, sums)),
+            (5, true, false) => isa.enter(MatmulTile::<C, PLAIN, 5, true>(operands, sums)),
+            (6, false, true) => isa.enter(MatmulTile::<C, HALVED, 6, false>(operands, sums)),
+            (8, false, false) => isa.enter(MatmulTile::<C, PLAIN, 8, false>(operands, sums)),
             _ => unreachable!("no layout has codes as {coding:?}"),
         }
     });
 }
 
-struct MatmulTileOperands<'a> {
-    panels: &'a Panels,
-    groups: usize,
-    x: &'a [u32],
-    /// Weights that are decoded later.
-    next: &'a [u8],
-    sums: &'a mut [Sums],
-}
-
 /// Adds the multiply-accumulates of both halves of a band with `C` columns.
 struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
-    MatmulTileOperands<'a>,
+    TileOperands<'a>,
+    &'a mut [Sums],
 );
 
 impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool> VectorKernel<I>
@@ -494,31 +479,22 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let operands = self.0;
         if C == TILE && I::tile_columns(BITS) == 6 {
-            operands.add::<I, C, 6, ROWS, BITS, MINIMUMS>(isa);
+            self.add::<I, 6>(isa);
         } else {
-            operands.add::<I, C, 4, ROWS, BITS, MINIMUMS>(isa);
+            self.add::<I, 4>(isa);
         }
     }
 }
 
-impl MatmulTileOperands<'_> {
+impl<const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>
+    MatmulTile<'_, C, ROWS, BITS, MINIMUMS>
+{
     /// Adds the multiply-accumulates of `C` columns, `N` columns and two vectors of rows at a time, which
     /// share each broadcast of an activation.
     #[inline(always)]
-    fn add<
-        I: Packed,
-        const C: usize,
-        const N: usize,
-        const ROWS: usize,
-        const BITS: u8,
-        const MINIMUMS: bool,
-    >(
-        self,
-        isa: I,
-    ) {
-        let MatmulTileOperands { panels: [low, high], groups, x, next, sums } = self;
+    fn add<I: Packed, const N: usize>(self, isa: I) {
+        let MatmulTile(TileOperands { panels: [low, high], groups, x, next, .. }, sums) = self;
         let (low, high) = (&low[..groups], &high[..groups]);
         let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
         let mut next = NextLines::new(next, groups * I::PIECES * (C / N));

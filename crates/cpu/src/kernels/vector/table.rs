@@ -34,7 +34,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
         matmul: MatmulKernels {
             narrow: function!(|band, x, sums| packed::narrow),
             decode: function!(|band, first, count, panels| packed::decode),
-            tile: function!(|coding, panels, groups, x, next, sums| packed::tile),
+            tile: function!(|operands, sums| packed::tile),
             floats: function!(|band, first, x, sums| floats::floats),
             bf16: function!(|band, first, x, sums| floats::bf16),
             fp16: None,
@@ -59,7 +59,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
 pub(in super::super) fn with_products_of<I: Packed>(_: I, table: Table) -> Table {
     let matmul = MatmulKernels {
         narrow: function!(|band, x, sums| packed::narrow),
-        tile: function!(|coding, panels, groups, x, next, sums| packed::tile),
+        tile: function!(|operands, sums| packed::tile),
         ..table.matmul
     };
     Table { name: I::NAME, matmul, ..table }
