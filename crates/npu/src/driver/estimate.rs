@@ -10,14 +10,13 @@ use girih_graph::{BLOCK_POSITIONS, Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiled::CompiledGraph;
-use super::keys::changed_after_equal_step;
+use super::keys::changed_after_equal_steps;
 use super::ledger::Ledger;
 use super::list::ListAddresses;
+use super::ring::{KeyRing, KeyStep};
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{
-    PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements, window_of,
-};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements};
 use super::weights::LoadCost;
 use crate::form::groups::{Groups, StepAction, TensorKind};
 use crate::form::schedule::{ArgumentRole, Schedule};
@@ -155,7 +154,7 @@ pub fn estimate_step(
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
     let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
-    count_runs(compiled, &traffic, &programs, target, runtime, &mut costs.parts);
+    count_runs(graph, compiled, &traffic, &programs, target, scenario, &mut costs.parts);
     let ledger = costs.total();
     let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
@@ -295,7 +294,8 @@ pub fn costs(
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
     let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
-    count_runs(compiled, &traffic, programs, target, runtime, &mut costs.parts);
+    let scenario = Scenario { position, rows: graph.key.rows, runtime };
+    count_runs(graph, compiled, &traffic, programs, target, scenario, &mut costs.parts);
     costs
 }
 
@@ -393,16 +393,11 @@ impl StepCounter<'_> {
 /// The bytes of each range of resident keys and values that changes in a step
 /// of these positions.
 fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) -> Vec<u64> {
-    let tensor = &groups.tensors[chunks as usize];
     let written = if appended_to(groups, chunks).is_some() { step.start } else { step.end };
-    let blocks = tensor.padded[0] / tensor.extent[0].max(1);
-    let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = changed_after_equal_step(
-        [step.start, written, step.end],
-        window_of(graph, &tensor.name),
-        blocks as usize,
-    );
-    ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
+    let step = KeyStep { position: step.start, written, end: step.end };
+    let runs = changed_after_equal_steps(KeyRing::of(graph, groups, chunks), step);
+    let block_bytes = groups.tensors[chunks as usize].block_bytes();
+    runs.into_iter().map(|blocks| blocks as u64 * block_bytes).collect()
 }
 
 /// The bytes of keys and values that the host writes in the array's layout in a
@@ -417,23 +412,31 @@ pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
 /// Counts the runs of programs, for one output row, and the list words written
 /// when the lists were bound by an equal step before.
 fn count_runs(
+    graph: &Graph,
     compiled: &CompiledGraph,
     traffic: &Traffic,
     programs: &[TimedProgram],
     target: &Target,
-    runtime: Runtime,
+    Scenario { position, rows, runtime }: Scenario,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<ListAddresses<(TensorLocation, u32)>> =
+    let mut lists: Vec<ListAddresses<(TensorLocation, usize, u32)>> =
         compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
+        let position = if pass == 0 { position.saturating_sub(rows) } else { position };
+        let first_slot = |location| match location {
+            TensorLocation::Resident(chunks) => {
+                KeyRing::of(graph, &compiled.groups, chunks).first_slot(position)
+            }
+            TensorLocation::Slot(_) | TensorLocation::Row(..) | TensorLocation::Weight(_) => 0,
+        };
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
             let StepAction::Array { program, tensors, .. } = step else { continue };
-            // The place where rows are appended moves with each step.
+            // The place where rows are appended moves with each step, and windows move.
             let address = |(location, tensor): (&TensorLocation, &u32)| {
                 let moves = compiled.groups.tensors[*tensor as usize].kind == TensorKind::Appended;
-                (*location, if moves { pass } else { 0 })
+                (*location, first_slot(*location), if moves { pass } else { 0 })
             };
             let addresses: Vec<_> = transfers.locations.iter().zip(tensors).map(address).collect();
             let words = lists[*program as usize].bind(&addresses, runtime.lists);

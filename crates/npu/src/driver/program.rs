@@ -8,6 +8,7 @@ use girih_tensor::{Error, Result};
 
 use super::device::{Device, ListId};
 use super::keys::ResidentKeysId;
+use super::ring::KeyRing;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
 use super::traffic::{TensorLocation, Traffic};
@@ -74,11 +75,10 @@ impl NpuProgram {
         let mut resident_keys = vec![None; groups.tensors.len()];
         for location in traffic.parts.iter().flat_map(|part| &part.locations) {
             if let TensorLocation::Resident(tensor) = *location {
-                let ArrayTensor { name, extent: [heads, _], padded: [rows, _], .. } =
-                    &groups.tensors[tensor as usize];
-                let bytes = groups.tensors[tensor as usize].bytes();
+                let chunks = &groups.tensors[tensor as usize];
+                let slots = KeyRing::of(graph, &groups, tensor).slots();
                 resident_keys[tensor as usize] =
-                    Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
+                    Some(device.reserve_keys(&chunks.name, chunks.block_bytes(), slots)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
@@ -99,7 +99,7 @@ impl NpuProgram {
 
     /// The bytes of buffer objects that a graph needs besides its weights.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
-        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(groups)
+        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(graph, groups)
     }
 
     /// The object at a location.
@@ -128,10 +128,10 @@ impl NpuProgram {
         device: &Device,
         tensors: &[u32],
         locations: &[TensorLocation],
-        offset: &dyn Fn(&ArrayTensor) -> Result<u64>,
+        offset: &dyn Fn(&ArrayTensor, TensorLocation) -> Result<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &location): (&u32, &TensorLocation)| {
-            let offset = location.offset() + offset(&self.groups.tensors[number as usize])?;
+            let offset = location.offset() + offset(&self.groups.tensors[number as usize], location)?;
             Ok(Binding { object: self.object(device, location)?, offset })
         };
         tensors.iter().zip(locations).map(binding).collect()

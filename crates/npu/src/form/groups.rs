@@ -138,6 +138,11 @@ impl ArrayTensor {
         WeightLayout::of(self.dtype).bytes(self.padded[0], self.padded[1])
     }
 
+    /// Bytes of a block of all heads of a tensor of chunks.
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.extent[0]) * self.row_bytes()
+    }
+
     /// Bytes from one row to the next of a bf16 tensor.
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.padded[1]) * 2
