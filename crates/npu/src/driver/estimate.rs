@@ -185,7 +185,7 @@ pub struct HostSpread {
 }
 
 /// A token is usual if it takes at most this many times the mean. Attention on the host
-/// grows by less within a block; a window that moves takes several times the mean.
+/// grows by less within a block, as do tokens at which some layers copy a block of keys and values.
 const USUAL: f64 = 2.0;
 
 impl HostSeconds {
@@ -203,15 +203,17 @@ impl HostSpread {
 }
 
 /// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
-/// `position` tokens. A single row stands for the last tokens up to that one, a block of them: for
-/// one of these, a window moves by a block, and the host writes all of its keys and values.
+/// `position` tokens. A single row stands for the last tokens up to that one: a block of them, or as many as
+/// the longest window takes to move over its slots, among which the host copies blocks of keys and values.
 pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> HostSpread {
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let first =
-        if graph.key.rows == 1 { (position + 1).saturating_sub(BLOCK_POSITIONS as u32) } else { position };
+    let chunks = (0..groups.tensors.len() as u32).filter(|number| is_chunks(groups, *number));
+    let period = chunks.map(|number| KeyRing::of(graph, groups, number).period()).max();
+    let last = period.unwrap_or(BLOCK_POSITIONS as u32);
+    let first = if graph.key.rows == 1 { (position + 1).saturating_sub(last) } else { position };
     let rows = Range32 { start: 0, end: graph.key.rows };
     let times = (first..=position).map(|position| {
         let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
@@ -400,11 +402,14 @@ fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) 
     runs.into_iter().map(|blocks| blocks as u64 * block_bytes).collect()
 }
 
+fn is_chunks(groups: &Groups, number: u32) -> bool {
+    groups.tensors[number as usize].kind == TensorKind::Chunks
+}
+
 /// The bytes of keys and values that the host writes in the array's layout in a
 /// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
-    let is_chunks = |number: &u32| groups.tensors[*number as usize].kind == TensorKind::Chunks;
-    let chunks = (0..groups.tensors.len() as u32).filter(is_chunks);
+    let chunks = (0..groups.tensors.len() as u32).filter(|number| is_chunks(groups, *number));
     let step = position..position.saturating_add(graph.key.rows);
     chunks.flat_map(|chunks| changed_bytes(graph, groups, chunks, step.clone())).sum()
 }
@@ -458,7 +463,7 @@ mod tests {
         let even = spread(&[(4, 1.0), (5, 2.0), (6, 3.0)].map(at));
         assert_eq!((even.mean.work, even.mean.sync, even.is_uneven()), (2.0, 1.0, false));
         assert_eq!((even.worst_position, even.worst.work, even.usual_position), (6, 3.0, 6));
-        // As the last token of a block, which moves a window.
+        // As a token at which the host copies many blocks of keys and values.
         let uneven = spread(&[(4, 1.0), (5, 1.0), (6, 1.0), (7, 97.0)].map(at));
         assert_eq!((uneven.mean.work, uneven.is_uneven()), (25.0, true));
         assert_eq!((uneven.worst_position, uneven.worst.work, uneven.usual_position), (7, 97.0, 6));

@@ -112,16 +112,17 @@ pub(super) fn changed_after_equal_steps(ring: KeyRing, step: KeyStep) -> Vec<usi
     let mut held = vec![SlotContent::default(); ring.slots()];
     for number in (1..=count).rev() {
         let [position, end] = [number, number - 1].map(|number| step.position.saturating_sub(number * rows));
-        if position < end {
-            pass(&mut held, ring, KeyStep { position, written: end - appended.min(end), end });
+        // Steps between them leave nothing else that this step needs.
+        let is_needed = number == 1 || ring.is_turn(KeyStep { position, written: end, end });
+        if position < end && is_needed {
+            record_step(&mut held, ring, KeyStep { position, written: end - appended.min(end), end });
         }
     }
-    pass(&mut held, ring, step)
+    record_step(&mut held, ring, step).iter().map(Vec::len).collect()
 }
 
-/// Records a step of finite rows in the slots, and returns the numbers of blocks of each run that the host
-/// writes.
-fn pass(held: &mut [SlotContent], ring: KeyRing, step: KeyStep) -> Vec<usize> {
+/// Records a step of finite rows in the slots, and returns the runs that the host writes.
+fn record_step(held: &mut [SlotContent], ring: KeyRing, step: KeyStep) -> Vec<Vec<RequiredSlot>> {
     let rows = |end, block| KeyBlockRows::until(end, block, [block as u64; 2]);
     let with_rows =
         |need: NeededSlot| RequiredSlot { need, rows: need.block.map(|block| rows(step.written, block)) };
@@ -135,7 +136,7 @@ fn pass(held: &mut [SlotContent], ring: KeyRing, step: KeyStep) -> Vec<usize> {
         let slot = ring.slot(step.position, block);
         held[slot] = held[slot].appended(rows(end, block), true);
     }
-    runs.iter().map(Vec::len).collect()
+    runs
 }
 
 #[cfg(test)]
@@ -150,6 +151,10 @@ mod tests {
 
     fn written([position, end]: [u32; 2]) -> KeyStep {
         KeyStep { position, written: end, end }
+    }
+
+    fn count(runs: &[Vec<RequiredSlot>]) -> usize {
+        runs.iter().map(Vec::len).sum()
     }
 
     fn appended(position: u32) -> KeyStep {
@@ -177,15 +182,43 @@ mod tests {
             let mut twice = held.clone();
             let mut copied = 0;
             for position in 0..8192 {
-                let runs: Vec<usize> = pass(&mut held, ring, appended(position));
-                assert!(runs.iter().sum::<usize>() <= 1, "{ring:?} at {position}: {runs:?}");
-                copied += runs.len();
+                let blocks = count(&record_step(&mut held, ring, appended(position)));
+                assert!(blocks <= 1, "{ring:?} at {position}: {blocks} blocks");
+                copied += blocks;
                 // The block that grows, and one more.
-                let all: usize = pass(&mut twice, ring, written([position, position + 1])).iter().sum();
+                let all = count(&record_step(&mut twice, ring, written([position, position + 1])));
                 assert!((1..=2).contains(&all), "{ring:?} at {position}: {all} blocks");
             }
             // Of each lap, all blocks that the next one needs, too.
             assert!((50..=128).contains(&copied), "{ring:?} copied {copied} blocks");
+        }
+    }
+
+    /// The first position at which a program reads another block than it should, if it appends this number of
+    /// slots behind the right one.
+    fn misread(ring: KeyRing, shift: usize) -> Option<u32> {
+        let mut held = vec![SlotContent::default(); ring.slots()];
+        let mut blocks = vec![None; ring.slots() + shift];
+        (0..4000).find(|&position| {
+            let step = appended(position);
+            for slot in record_step(&mut held, ring, step).iter().flatten() {
+                blocks[slot.need.slot] = slot.need.block;
+            }
+            blocks[ring.slot(position, position as usize / 64) + shift] = Some(position as usize / 64);
+            let seen = written([position, position + 1]).blocks(ring.window);
+            let read = &blocks[ring.first_slot(position)..][..seen.len()];
+            !seen.map(Some).eq(read.iter().copied())
+        })
+    }
+
+    #[test]
+    fn a_program_reads_the_blocks_of_its_window() {
+        for (window, blocks) in [(1, 4), (64, 2), (70, 4), (512, 12)] {
+            for turn in [0, 17, 62] {
+                let ring = ring(window, blocks, turn);
+                assert_eq!(misread(ring, 0), None, "{ring:?}");
+                assert_eq!(misread(ring, 1), Some(0), "{ring:?}");
+            }
         }
     }
 
@@ -212,7 +245,7 @@ mod tests {
                 for position in (0..3000).step_by(rows as usize) {
                     let step = written([position, position + rows]);
                     let step = if is_appended { appended(position) } else { step };
-                    let runs = pass(&mut held, ring, step);
+                    let runs: Vec<usize> = record_step(&mut held, ring, step).iter().map(Vec::len).collect();
                     assert_eq!(runs, changed_after_equal_steps(ring, step), "{ring:?} {step:?}");
                 }
             }
@@ -223,7 +256,7 @@ mod tests {
     fn a_window_that_goes_back_writes_the_block_that_grows() {
         let ring = ring(70, 3, 9);
         let mut held = vec![SlotContent::default(); ring.slots()];
-        let mut step = |position| pass(&mut held, ring, appended(position)).iter().sum::<usize>();
+        let mut step = |position| count(&record_step(&mut held, ring, appended(position)));
         for position in 0..1000 {
             step(position);
         }

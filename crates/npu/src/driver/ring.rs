@@ -111,6 +111,21 @@ impl KeyRing {
         passed.map_or(0, |passed| passed / (u64::from(self.lap_blocks()) * u64::from(POSITIONS))) as u32
     }
 
+    /// The first block of the lap after that in which a step begins.
+    fn next_lap(self, position: u32) -> u32 {
+        (self.lap(position) + 1).saturating_mul(self.lap_blocks())
+    }
+
+    /// Whether complete blocks are copied in a step: it has the row of the turn, and there is a next lap.
+    pub fn is_turn(self, step: KeyStep) -> bool {
+        self.next_lap(step.position) <= self.last_first && step.has_position_in_block(self.turn)
+    }
+
+    /// The number of tokens after which the host has the same work again.
+    pub fn period(self) -> u32 {
+        if self.last_first < self.lap_blocks() { POSITIONS } else { self.lap_blocks() * POSITIONS }
+    }
+
     /// The slot of the first block that a step attends to.
     pub fn first_slot(self, position: u32) -> usize {
         (first_block(position, self.window) - self.lap(position) * self.lap_blocks()) as usize
@@ -135,10 +150,9 @@ impl KeyRing {
     /// The blocks that are copied ahead of the next lap, with their slots there: complete ones, which the window
     /// then has, on slots before those that the step reads.
     fn ahead(self, step: KeyStep) -> impl Iterator<Item = (usize, usize)> {
-        let next = (self.lap(step.position) + 1).saturating_mul(self.lap_blocks());
-        let is_turn = next <= self.last_first && step.has_position_in_block(self.turn);
-        let (next, seen) = (next as usize, step.blocks(self.window));
-        let complete = if is_turn { step.written as usize / BLOCK_POSITIONS } else { 0 };
+        let next = self.next_lap(step.position) as usize;
+        let seen = step.blocks(self.window);
+        let complete = if self.is_turn(step) { step.written as usize / BLOCK_POSITIONS } else { 0 };
         let count = complete.saturating_sub(next).min(self.first_slot(step.position));
         (0..count).map(move |slot| (slot, next + slot)).filter(move |(_, block)| seen.contains(block))
     }
