@@ -153,8 +153,9 @@ pub fn estimate_step(
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
-    count_runs(graph, compiled, &traffic, &programs, target, scenario, &mut costs.parts);
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let mut costs = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime);
+    count_runs(compiled, &shapes.rings, &traffic, &programs, target, scenario, &mut costs.parts);
     let ledger = costs.total();
     let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
@@ -210,14 +211,14 @@ pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, pos
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let chunks = (0..groups.tensors.len() as u32).filter(|number| is_chunks(groups, *number));
-    let period = chunks.map(|number| KeyRing::of(graph, groups, number).period()).max();
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let period = shapes.rings.iter().flatten().map(|ring| ring.period()).max();
     let last = period.unwrap_or(BLOCK_POSITIONS as u32);
     let first = if graph.key.rows == 1 { (position + 1).saturating_sub(last) } else { position };
     let rows = Range32 { start: 0, end: graph.key.rows };
     let times = (first..=position).map(|position| {
         let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
-        let ledger = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime).total();
+        let ledger = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime).total();
         (position, HostSeconds { work: ledger.host_seconds(target), sync: ledger.sync_seconds(target) })
     });
     spread(&times.collect::<Vec<_>>())
@@ -295,26 +296,40 @@ pub fn costs(
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let mut costs = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime);
     let scenario = Scenario { position, rows: graph.key.rows, runtime };
-    count_runs(graph, compiled, &traffic, programs, target, scenario, &mut costs.parts);
+    count_runs(compiled, &shapes.rings, &traffic, programs, target, scenario, &mut costs.parts);
     costs
+}
+
+/// What the costs of all steps of a graph are counted from.
+struct StepShapes {
+    /// The value of each tensor.
+    values: Vec<Option<ValueId>>,
+    /// The ring of each tensor of chunks.
+    rings: Vec<Option<KeyRing>>,
+}
+
+impl StepShapes {
+    fn new(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> StepShapes {
+        StepShapes { values: values_of(graph, groups, tensors), rings: KeyRing::all(graph, groups) }
+    }
 }
 
 /// Counts the work and the transfers of the host.
 fn costs_of(
     graph: &Graph,
     groups: &Groups,
-    tensors: &[Option<u32>],
+    shapes: &StepShapes,
     traffic: &Traffic,
     sequences: &[Sequence<'_>],
     runtime: Runtime,
 ) -> Costs {
-    let values = values_of(graph, groups, tensors);
     let count = StepCounter {
         graph,
         groups,
-        values: &values,
+        shapes,
         sequences,
         runtime,
         slots: &traffic.slots,
@@ -343,7 +358,7 @@ fn costs_of(
 struct StepCounter<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
-    values: &'a [Option<ValueId>],
+    shapes: &'a StepShapes,
     sequences: &'a [Sequence<'a>],
     runtime: Runtime,
     /// Bytes of each scratch object.
@@ -372,14 +387,14 @@ impl StepCounter<'_> {
     fn changed_keys(&self, tensor: u32, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
-        for bytes in changed_bytes(self.graph, self.groups, tensor, sequence.position..end) {
+        for bytes in changed_bytes(self.groups, &self.shapes.rings, tensor, sequence.position..end) {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
     }
 
     fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
-        let Some(value) = self.values[step.tensor as usize] else { return };
+        let Some(value) = self.shapes.values[step.tensor as usize] else { return };
         if let TensorLocation::Row(slot, _) = step.location {
             if !self.rows_are_synced.replace(true) {
                 ledger.sync_down(self.slots[slot as usize]);
@@ -394,31 +409,28 @@ impl StepCounter<'_> {
 
 /// The bytes of each range of resident keys and values that changes in a step
 /// of these positions.
-fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) -> Vec<u64> {
+fn changed_bytes(groups: &Groups, rings: &[Option<KeyRing>], chunks: u32, step: Range<u32>) -> Vec<u64> {
+    let Some(ring) = rings[chunks as usize] else { return Vec::new() };
     let written = if appended_to(groups, chunks).is_some() { step.start } else { step.end };
     let step = KeyStep { position: step.start, written, end: step.end };
-    let runs = changed_after_equal_steps(KeyRing::of(graph, groups, chunks), step);
+    let runs = changed_after_equal_steps(ring, step);
     let block_bytes = groups.tensors[chunks as usize].block_bytes();
     runs.into_iter().map(|blocks| blocks as u64 * block_bytes).collect()
-}
-
-fn is_chunks(groups: &Groups, number: u32) -> bool {
-    groups.tensors[number as usize].kind == TensorKind::Chunks
 }
 
 /// The bytes of keys and values that the host writes in the array's layout in a
 /// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
-    let chunks = (0..groups.tensors.len() as u32).filter(|number| is_chunks(groups, *number));
-    let step = position..position.saturating_add(graph.key.rows);
-    chunks.flat_map(|chunks| changed_bytes(graph, groups, chunks, step.clone())).sum()
+    let (rings, step) = (KeyRing::all(graph, groups), position..position.saturating_add(graph.key.rows));
+    let all = 0..groups.tensors.len() as u32;
+    all.flat_map(|chunks| changed_bytes(groups, &rings, chunks, step.clone())).sum()
 }
 
 /// Counts the runs of programs, for one output row, and the list words written
 /// when the lists were bound by an equal step before.
 fn count_runs(
-    graph: &Graph,
     compiled: &CompiledGraph,
+    rings: &[Option<KeyRing>],
     traffic: &Traffic,
     programs: &[TimedProgram],
     target: &Target,
@@ -431,7 +443,7 @@ fn count_runs(
         let position = if pass == 0 { position.saturating_sub(rows) } else { position };
         let first_slot = |location| match location {
             TensorLocation::Resident(chunks) => {
-                KeyRing::of(graph, &compiled.groups, chunks).first_slot(position)
+                rings[chunks as usize].map_or(0, |ring| ring.first_slot(position))
             }
             TensorLocation::Slot(_) | TensorLocation::Row(..) | TensorLocation::Weight(_) => 0,
         };

@@ -33,6 +33,8 @@ pub struct NpuProgram {
     weights: Vec<Option<ObjectId>>,
     /// The resident keys and values of each tensor of that kind.
     pub(super) resident_keys: Vec<Option<ResidentKeysId>>,
+    /// The ring of each tensor of chunks.
+    pub(super) rings: Vec<Option<KeyRing>>,
     /// The tensor of each value, if it has one.
     pub(super) tensors: Vec<Option<u32>>,
     /// The value of each tensor; none for tensors that are not values of the
@@ -72,11 +74,12 @@ impl NpuProgram {
         let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
         let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
         let slots = device.arena(&traffic.slots)?;
+        let rings = KeyRing::all(graph, &groups);
         let mut resident_keys = vec![None; groups.tensors.len()];
         for location in traffic.parts.iter().flat_map(|part| &part.locations) {
             if let TensorLocation::Resident(tensor) = *location {
                 let chunks = &groups.tensors[tensor as usize];
-                let slots = KeyRing::of(graph, &groups, tensor).slots();
+                let slots = rings[tensor as usize].map_or(0, KeyRing::slots);
                 resident_keys[tensor as usize] =
                     Some(device.reserve_keys(&chunks.name, chunks.block_bytes(), slots)?);
             }
@@ -91,6 +94,7 @@ impl NpuProgram {
             slots,
             weights,
             resident_keys,
+            rings,
             tensors,
             values,
             made,
@@ -119,6 +123,12 @@ impl NpuProgram {
     pub(super) fn resident_keys(&self, tensor: u32) -> Result<ResidentKeysId> {
         let lost = || Error::new("resident keys and values have no buffer object; this is a bug in girih");
         self.resident_keys[tensor as usize].ok_or_else(lost)
+    }
+
+    /// The ring of a tensor of chunks.
+    pub(super) fn ring(&self, chunks: u32) -> Result<KeyRing> {
+        let lost = || Error::new("a tensor has no keys and values; this is a bug in girih");
+        self.rings[chunks as usize].ok_or_else(lost)
     }
 
     /// The bindings of an array step whose arguments are at `locations`, each `offset` bytes after

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use girih_graph::{BLOCK_POSITIONS, Graph, Role, Span, StateKind};
 
-use crate::form::groups::{Groups, TensorKind, attended_blocks, first_block};
+use crate::form::groups::{ArrayTensor, Groups, TensorKind, attended_blocks, first_block};
 
 /// Positions of a block.
 const POSITIONS: u32 = BLOCK_POSITIONS as u32;
@@ -74,18 +74,16 @@ pub(super) struct KeyRing {
 }
 
 impl KeyRing {
-    /// The ring of a tensor of chunks.
-    pub fn of(graph: &Graph, groups: &Groups, chunks: u32) -> KeyRing {
-        let tensor = &groups.tensors[chunks as usize];
-        let window = window_of(graph, &tensor.name);
-        let before = groups.tensors[..chunks as usize].iter();
-        let layer = before.filter(|tensor| tensor.kind == TensorKind::Chunks).count() as u32;
-        KeyRing {
-            window,
-            blocks: tensor.padded[0] / tensor.extent[0].max(1),
-            last_first: first_block(graph.key.context.saturating_sub(1), window),
-            turn: layer % TURNS,
-        }
+    /// The ring of each tensor of chunks; none for other tensors.
+    pub fn all(graph: &Graph, groups: &Groups) -> Vec<Option<KeyRing>> {
+        let mut turns = (0..TURNS).cycle();
+        let ring = |tensor: &ArrayTensor| {
+            let turn = if tensor.kind == TensorKind::Chunks { turns.next()? } else { return None };
+            let window = window_of(graph, &tensor.name);
+            let last_first = first_block(graph.key.context.saturating_sub(1), window);
+            Some(KeyRing { window, blocks: tensor.padded[0] / tensor.extent[0].max(1), last_first, turn })
+        };
+        groups.tensors.iter().map(ring).collect()
     }
 
     /// The number of slots.

@@ -11,7 +11,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{KeyBlockRows, RequiredSlot, SlotContent, changed};
 use super::program::NpuProgram;
-use super::ring::{KeyRing, KeyStep, window_of};
+use super::ring::{KeyStep, window_of};
 use super::tensors::laid_from;
 use super::traffic::{Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements};
 use super::weights::NpuWeights;
@@ -456,7 +456,7 @@ impl StepRun<'_> {
         let tensor = &self.program.groups.tensors[number as usize];
         let mut chunks = vec![0; tensor.bytes() as usize];
         let step = self.key_step(number)?;
-        let blocks = step.blocks(window_of(self.graph(), &tensor.name));
+        let blocks = step.blocks(self.program.ring(number)?.window);
         for (block, into) in blocks.zip(chunks.chunks_exact_mut(tensor.block_bytes() as usize)) {
             self.lay(tensor, block, step.written, into)?;
         }
@@ -499,16 +499,11 @@ impl StepRun<'_> {
         Ok(KeyStep { position, written: if is_appended { sequence.position } else { end }, end })
     }
 
-    /// The ring of a tensor of chunks.
-    fn ring(&self, chunks: u32) -> KeyRing {
-        KeyRing::of(self.graph(), &self.program.groups, chunks)
-    }
-
     /// The byte offset of the first block that the step attends to, if the location is among resident keys and
     /// values.
     fn first_slot_offset(&self, location: TensorLocation) -> Result<u64> {
         let TensorLocation::Resident(chunks) = location else { return Ok(0) };
-        let slot = self.ring(chunks).first_slot(self.first_position()?) as u64;
+        let slot = self.program.ring(chunks)?.first_slot(self.first_position()?) as u64;
         Ok(slot * self.program.groups.tensors[chunks as usize].block_bytes())
     }
 
@@ -549,7 +544,7 @@ impl StepRun<'_> {
         let position = self.first_position()?;
         let block = position as usize / BLOCK_POSITIONS;
         let rows = self.content(name, block, position + 1)?;
-        Ok(Some((self.ring(number).slot(position, block), rows)))
+        Ok(Some((self.program.ring(number)?.slot(position, block), rows)))
     }
 
     /// The content of a block of the keys and the values of a tensor of this name, up to the position `end`.
@@ -586,7 +581,7 @@ impl StepRun<'_> {
         let id = self.program.resident_keys(number)?;
         let step = self.key_step(number)?;
         let mut required = Vec::new();
-        for need in self.ring(number).needs(step) {
+        for need in self.program.ring(number)?.needs(step) {
             let rows = need.block.map(|block| self.content(&tensor.name, block, step.written));
             required.push(RequiredSlot { need, rows: rows.transpose()? });
         }

@@ -115,10 +115,11 @@ impl Traffic {
 
     /// The bytes of all slots and of the resident keys and values.
     pub fn bytes(&self, graph: &Graph, groups: &Groups) -> u64 {
+        let rings = KeyRing::all(graph, groups);
         let locations = self.parts.iter().flat_map(|part| &part.locations);
         let kept = locations.filter_map(|location| match location {
             TensorLocation::Resident(tensor) => {
-                let slots = KeyRing::of(graph, groups, *tensor).slots() as u64;
+                let slots = rings[*tensor as usize].map_or(0, KeyRing::slots) as u64;
                 Some(groups.tensors[*tensor as usize].block_bytes() * slots)
             }
             _ => None,

@@ -62,7 +62,9 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
+    /// them, except the position that a program [appends](TensorKind::Appended). The runtime binds it at an
+    /// offset that follows from the position, if a window moves over more blocks than a program reads. Its
+    /// `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
     /// Keys and values of the rows of the step's only sequence, in the same layout. The host lays them out from
     /// the values of the step. Its `extent` is as that of chunks.
