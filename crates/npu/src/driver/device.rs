@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, Result};
 
-use super::keys::{BlockContent, ResidentKeys, ResidentKeysId};
+use super::keys::{ResidentKeys, ResidentKeysId, SlotContent};
 use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
@@ -161,24 +161,30 @@ impl Device {
         Ok(objects)
     }
 
-    /// Returns the resident keys and values of this name, with room for
-    /// `blocks` blocks. All programs share them.
+    /// Returns the resident keys and values of this name, with at least
+    /// `slots` slots of these bytes. All programs share them.
     ///
     /// # Errors
     /// When memory is short.
-    pub(super) fn reserve_keys(&mut self, name: &str, bytes: u64, blocks: usize) -> Result<ResidentKeysId> {
+    pub(super) fn reserve_keys(
+        &mut self,
+        name: &str,
+        slot_bytes: u64,
+        slots: usize,
+    ) -> Result<ResidentKeysId> {
+        let bytes = slot_bytes * slots as u64;
         let known = self.resident_keys.iter().position(|resident_keys| resident_keys.name == name);
         let index = match known {
             Some(index) => index,
             None => {
                 let object = self.allocate(bytes)?;
-                self.resident_keys.push(ResidentKeys { name: name.to_owned(), object, blocks: Vec::new() });
+                self.resident_keys.push(ResidentKeys { name: name.to_owned(), object, slots: Vec::new() });
                 self.resident_keys.len() - 1
             }
         };
         let resident_keys = &mut self.resident_keys[index];
         self.objects.grow(resident_keys.object, bytes)?;
-        resident_keys.blocks.resize(resident_keys.blocks.len().max(blocks), BlockContent::default());
+        resident_keys.slots.resize(resident_keys.slots.len().max(slots), SlotContent::default());
         Ok(ResidentKeysId(index as u32))
     }
 
@@ -187,9 +193,9 @@ impl Device {
         &self.resident_keys[id.0 as usize]
     }
 
-    /// Records the contents of blocks.
-    pub(super) fn set_contents(&mut self, id: ResidentKeysId, blocks: &[BlockContent]) {
-        self.resident_keys[id.0 as usize].blocks[..blocks.len()].copy_from_slice(blocks);
+    /// Records the contents of a slot.
+    pub(super) fn set_content(&mut self, id: ResidentKeysId, slot: usize, content: SlotContent) {
+        self.resident_keys[id.0 as usize].slots[slot] = content;
     }
 
     /// Maps bytes of a buffer object for reading by the host.

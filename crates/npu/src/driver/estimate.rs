@@ -10,14 +10,13 @@ use girih_graph::{BLOCK_POSITIONS, Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiled::CompiledGraph;
-use super::keys::changed_after_equal_step;
+use super::keys::changed_after_equal_steps;
 use super::ledger::Ledger;
 use super::list::ListAddresses;
+use super::ring::{KeyRing, KeyStep};
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{
-    PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements, window_of,
-};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements};
 use super::weights::LoadCost;
 use crate::form::groups::{Groups, StepAction, TensorKind};
 use crate::form::schedule::{ArgumentRole, Schedule};
@@ -154,8 +153,9 @@ pub fn estimate_step(
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
-    count_runs(compiled, &traffic, &programs, target, runtime, &mut costs.parts);
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let mut costs = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime);
+    count_runs(compiled, &shapes.rings, &traffic, &programs, target, scenario, &mut costs.parts);
     let ledger = costs.total();
     let weights = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Static);
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
@@ -186,7 +186,7 @@ pub struct HostSpread {
 }
 
 /// A token is usual if it takes at most this many times the mean. Attention on the host
-/// grows by less within a block; a window that moves takes several times the mean.
+/// grows by less within a block, as do tokens at which some layers copy a block of keys and values.
 const USUAL: f64 = 2.0;
 
 impl HostSeconds {
@@ -204,19 +204,21 @@ impl HostSpread {
 }
 
 /// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
-/// `position` tokens. A single row stands for the last tokens up to that one, a block of them: for
-/// one of these, a window moves by a block, and the host writes all of its keys and values.
+/// `position` tokens. A single row stands for the last tokens up to that one: a block of them, or as many as
+/// the longest window takes to move over its slots, among which the host copies blocks of keys and values.
 pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> HostSpread {
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let first =
-        if graph.key.rows == 1 { (position + 1).saturating_sub(BLOCK_POSITIONS as u32) } else { position };
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let period = shapes.rings.iter().flatten().map(|ring| ring.period()).max();
+    let last = period.unwrap_or(BLOCK_POSITIONS as u32);
+    let first = if graph.key.rows == 1 { (position + 1).saturating_sub(last) } else { position };
     let rows = Range32 { start: 0, end: graph.key.rows };
     let times = (first..=position).map(|position| {
         let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
-        let ledger = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime).total();
+        let ledger = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime).total();
         (position, HostSeconds { work: ledger.host_seconds(target), sync: ledger.sync_seconds(target) })
     });
     spread(&times.collect::<Vec<_>>())
@@ -294,25 +296,40 @@ pub fn costs(
     let tensors = tensors_of(graph, groups);
     let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
-    let mut costs = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime);
-    count_runs(compiled, &traffic, programs, target, runtime, &mut costs.parts);
+    let shapes = StepShapes::new(graph, groups, &tensors);
+    let mut costs = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime);
+    let scenario = Scenario { position, rows: graph.key.rows, runtime };
+    count_runs(compiled, &shapes.rings, &traffic, programs, target, scenario, &mut costs.parts);
     costs
+}
+
+/// What the costs of all steps of a graph are counted from.
+struct StepShapes {
+    /// The value of each tensor.
+    values: Vec<Option<ValueId>>,
+    /// The ring of each tensor of chunks.
+    rings: Vec<Option<KeyRing>>,
+}
+
+impl StepShapes {
+    fn new(graph: &Graph, groups: &Groups, tensors: &[Option<u32>]) -> StepShapes {
+        StepShapes { values: values_of(graph, groups, tensors), rings: KeyRing::all(graph, groups) }
+    }
 }
 
 /// Counts the work and the transfers of the host.
 fn costs_of(
     graph: &Graph,
     groups: &Groups,
-    tensors: &[Option<u32>],
+    shapes: &StepShapes,
     traffic: &Traffic,
     sequences: &[Sequence<'_>],
     runtime: Runtime,
 ) -> Costs {
-    let values = values_of(graph, groups, tensors);
     let count = StepCounter {
         graph,
         groups,
-        values: &values,
+        shapes,
         sequences,
         runtime,
         slots: &traffic.slots,
@@ -341,7 +358,7 @@ fn costs_of(
 struct StepCounter<'a> {
     graph: &'a Graph,
     groups: &'a Groups,
-    values: &'a [Option<ValueId>],
+    shapes: &'a StepShapes,
     sequences: &'a [Sequence<'a>],
     runtime: Runtime,
     /// Bytes of each scratch object.
@@ -370,14 +387,14 @@ impl StepCounter<'_> {
     fn changed_keys(&self, tensor: u32, ledger: &mut Ledger) {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
-        for bytes in changed_bytes(self.graph, self.groups, tensor, sequence.position..end) {
+        for bytes in changed_bytes(self.groups, &self.shapes.rings, tensor, sequence.position..end) {
             ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
     }
 
     fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
-        let Some(value) = self.values[step.tensor as usize] else { return };
+        let Some(value) = self.shapes.values[step.tensor as usize] else { return };
         if let TensorLocation::Row(slot, _) = step.location {
             if !self.rows_are_synced.replace(true) {
                 ledger.sync_down(self.slots[slot as usize]);
@@ -392,48 +409,51 @@ impl StepCounter<'_> {
 
 /// The bytes of each range of resident keys and values that changes in a step
 /// of these positions.
-fn changed_bytes(graph: &Graph, groups: &Groups, chunks: u32, step: Range<u32>) -> Vec<u64> {
-    let tensor = &groups.tensors[chunks as usize];
+fn changed_bytes(groups: &Groups, rings: &[Option<KeyRing>], chunks: u32, step: Range<u32>) -> Vec<u64> {
+    let Some(ring) = rings[chunks as usize] else { return Vec::new() };
     let written = if appended_to(groups, chunks).is_some() { step.start } else { step.end };
-    let blocks = tensor.padded[0] / tensor.extent[0].max(1);
-    let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = changed_after_equal_step(
-        [step.start, written, step.end],
-        window_of(graph, &tensor.name),
-        blocks as usize,
-    );
-    ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
+    let step = KeyStep { position: step.start, written, end: step.end };
+    let runs = changed_after_equal_steps(ring, step);
+    let block_bytes = groups.tensors[chunks as usize].block_bytes();
+    runs.into_iter().map(|blocks| blocks as u64 * block_bytes).collect()
 }
 
 /// The bytes of keys and values that the host writes in the array's layout in a
 /// step of all rows of a graph, after `position` tokens.
 pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
-    let is_chunks = |number: &u32| groups.tensors[*number as usize].kind == TensorKind::Chunks;
-    let chunks = (0..groups.tensors.len() as u32).filter(is_chunks);
-    let step = position..position.saturating_add(graph.key.rows);
-    chunks.flat_map(|chunks| changed_bytes(graph, groups, chunks, step.clone())).sum()
+    let (rings, step) = (KeyRing::all(graph, groups), position..position.saturating_add(graph.key.rows));
+    let all = 0..groups.tensors.len() as u32;
+    all.flat_map(|chunks| changed_bytes(groups, &rings, chunks, step.clone())).sum()
 }
 
 /// Counts the runs of programs, for one output row, and the list words written
 /// when the lists were bound by an equal step before.
 fn count_runs(
     compiled: &CompiledGraph,
+    rings: &[Option<KeyRing>],
     traffic: &Traffic,
     programs: &[TimedProgram],
     target: &Target,
-    runtime: Runtime,
+    Scenario { position, rows, runtime }: Scenario,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<ListAddresses<(TensorLocation, u32)>> =
+    let mut lists: Vec<ListAddresses<(TensorLocation, usize, u32)>> =
         compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
+        let position = if pass == 0 { position.saturating_sub(rows) } else { position };
+        let first_slot = |location| match location {
+            TensorLocation::Resident(chunks) => {
+                rings[chunks as usize].map_or(0, |ring| ring.first_slot(position))
+            }
+            TensorLocation::Slot(_) | TensorLocation::Row(..) | TensorLocation::Weight(_) => 0,
+        };
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
             let StepAction::Array { program, tensors, .. } = step else { continue };
-            // The place where rows are appended moves with each step.
+            // The place where rows are appended moves with each step, and windows move.
             let address = |(location, tensor): (&TensorLocation, &u32)| {
                 let moves = compiled.groups.tensors[*tensor as usize].kind == TensorKind::Appended;
-                (*location, if moves { pass } else { 0 })
+                (*location, first_slot(*location), if moves { pass } else { 0 })
             };
             let addresses: Vec<_> = transfers.locations.iter().zip(tensors).map(address).collect();
             let words = lists[*program as usize].bind(&addresses, runtime.lists);
@@ -455,7 +475,7 @@ mod tests {
         let even = spread(&[(4, 1.0), (5, 2.0), (6, 3.0)].map(at));
         assert_eq!((even.mean.work, even.mean.sync, even.is_uneven()), (2.0, 1.0, false));
         assert_eq!((even.worst_position, even.worst.work, even.usual_position), (6, 3.0, 6));
-        // As the last token of a block, which moves a window.
+        // As a token at which the host copies many blocks of keys and values.
         let uneven = spread(&[(4, 1.0), (5, 1.0), (6, 1.0), (7, 97.0)].map(at));
         assert_eq!((uneven.mean.work, uneven.is_uneven()), (25.0, true));
         assert_eq!((uneven.worst_position, uneven.worst.work, uneven.usual_position), (7, 97.0, 6));

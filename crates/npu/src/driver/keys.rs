@@ -1,18 +1,14 @@
 //! Resident keys and values, for attention on the array: blocks of 64 positions
-//! of all heads, one after another, in one object per layer. The first is that of
-//! position 0, or with a window the first that the step attends to. A program for
+//! of all heads, one after another, in one object per layer. [`KeyRing`] has their slots. A program for
 //! a shorter context reads a prefix of what a program for a longer context reads,
 //! so switching between them copies nothing.
 //!
-//! The contents of each block are tracked, and only changed blocks are written:
-//! for a token, the block that contains it, unless a program appends it. When a window moves by a block, all of
-//! its blocks are written once.
-
-use std::ops::Range;
+//! The contents of each slot are tracked, and only changed blocks are written:
+//! for a token, the block that contains it, unless a program appends it.
 
 use girih_graph::BLOCK_POSITIONS;
 
-use crate::form::groups::first_block;
+use super::ring::{KeyRing, KeyStep, NeededSlot};
 use crate::memory::ObjectId;
 
 /// Index of the resident keys and values of a layer.
@@ -25,19 +21,54 @@ pub(super) struct ResidentKeys {
     /// The name of their tensor.
     pub name: String,
     pub object: ObjectId,
-    pub blocks: Vec<BlockContent>,
+    /// The contents of each slot.
+    pub slots: Vec<SlotContent>,
 }
 
-/// The contents of a block; none if it is all zeros, which no row attends to.
-pub(super) type BlockContent = Option<KeyBlockRows>;
+/// The contents of a slot. The positions of its block without rows are zeros, or rows of an earlier block: no
+/// row attends to them, but attention multiplies their values by 0, so they must not be infinite or NaN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SlotContent {
+    /// The rows of its block; none if the slot is all zeros.
+    rows: Option<KeyBlockRows>,
+    /// The rows from the first on that are known to be finite.
+    finite: usize,
+}
+
+impl SlotContent {
+    /// A block that the host has written, with zeros behind its rows.
+    pub fn written(rows: Option<KeyBlockRows>, is_finite: bool) -> SlotContent {
+        SlotContent { rows, finite: if is_finite { BLOCK_POSITIONS } else { 0 } }
+    }
+
+    /// The contents before a program appends the last of these rows. If the step fails then, the slot has a row
+    /// that the state lacks and that may not be finite.
+    pub fn before_append(self, rows: KeyBlockRows) -> SlotContent {
+        SlotContent { rows: Some(rows), finite: self.finite.min(rows.rows - 1) }
+    }
+
+    /// The contents after a program has appended the last of these rows.
+    pub fn appended(self, rows: KeyBlockRows, is_finite: bool) -> SlotContent {
+        let known = self.before_append(rows).finite;
+        let finite = if is_finite && known == rows.rows - 1 { rows.rows } else { known };
+        SlotContent { rows: Some(rows), finite }
+    }
+
+    /// Whether a step that needs these rows, or any finite values, can use the slot.
+    fn has(self, rows: Option<KeyBlockRows>) -> bool {
+        match rows {
+            Some(_) => self.rows == rows,
+            None => self.rows.is_none_or(|rows| rows.rows <= self.finite),
+        }
+    }
+}
 
 /// The rows of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyBlockRows {
     /// The stamps of the state blocks that the keys and the values were copied from.
     pub stamps: [u64; 2],
-    /// The positions from the block's first that have rows. The others are zeros: attention multiplies
-    /// their values by 0, which must not be infinite or NaN.
+    /// The positions from the block's first that have rows.
     pub rows: usize,
 }
 
@@ -49,107 +80,223 @@ impl KeyBlockRows {
     }
 }
 
-/// The positions that a step attends to.
+/// A slot that a step needs, with the rows of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AttendedRange {
-    /// The first block; earlier ones are outside the window of every row.
-    pub first: u32,
-    /// One past the last position attended to.
-    pub end: u32,
+pub(super) struct RequiredSlot {
+    pub need: NeededSlot,
+    pub rows: Option<KeyBlockRows>,
 }
 
-impl AttendedRange {
-    /// The range of a step from `position` to `end`. A window of 0 is none.
-    pub fn new(position: u32, end: u32, window: u32) -> AttendedRange {
-        AttendedRange { first: first_block(position, window), end }
-    }
-
-    /// The numbers of the blocks of positions that the step attends to.
-    pub fn blocks(self) -> Range<usize> {
-        self.first as usize..(self.end as usize).div_ceil(BLOCK_POSITIONS)
-    }
-}
-
-/// The ranges of blocks that must be written.
-pub(super) fn changed(held: &[BlockContent], required: &[BlockContent]) -> Vec<Range<usize>> {
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    for (block, (held, required)) in held.iter().zip(required).enumerate() {
-        if held == required {
-            continue;
-        }
-        match ranges.last_mut() {
-            Some(last) if last.end == block => last.end = block + 1,
-            _ => ranges.push(block..block + 1),
+/// The slots that must be written, as runs of consecutive ones.
+pub(super) fn changed(held: &[SlotContent], required: &[RequiredSlot]) -> Vec<Vec<RequiredSlot>> {
+    let mut runs: Vec<Vec<RequiredSlot>> = Vec::new();
+    for &slot in required.iter().filter(|slot| !held[slot.need.slot].has(slot.rows)) {
+        let follows = |run: &&mut Vec<RequiredSlot>| {
+            run.last().is_some_and(|last| last.need.slot + 1 == slot.need.slot)
+        };
+        match runs.last_mut().filter(follows) {
+            Some(run) => run.push(slot),
+            None => runs.push(vec![slot]),
         }
     }
-    ranges
+    runs
 }
 
-/// The blocks that the host writes for a step from `position` to `end` if it follows a step with the
-/// same number of rows, or is the first of the sequence. It writes the positions up to `written`: `end`, or
-/// `position` if a program appends the others. A window of 0 is none.
-pub(super) fn changed_after_equal_step(
-    [position, written, end]: [u32; 3],
-    window: u32,
-    blocks: usize,
-) -> Vec<Range<usize>> {
-    let contents = |seen: AttendedRange| -> Vec<BlockContent> {
-        let filled = |block: usize| KeyBlockRows::until(seen.end, block, [block as u64; 2]);
-        let mut contents: Vec<BlockContent> = seen.blocks().map(|block| Some(filled(block))).collect();
-        contents.resize(blocks, None);
-        contents
-    };
-    let before = AttendedRange::new(position.saturating_sub(end - position), position, window);
-    changed(&contents(before), &contents(AttendedRange::new(position, written, window)))
+/// The numbers of blocks of each run that the host writes for a step, if it follows steps with the same number
+/// of rows, or is the first of the sequence.
+pub(super) fn changed_after_equal_steps(ring: KeyRing, step: KeyStep) -> Vec<usize> {
+    let (rows, appended) = (step.end - step.position, step.end - step.written);
+    // A turn, and the step before this one.
+    let has_turns = ring.slots() > ring.blocks as usize;
+    let count = if has_turns { (BLOCK_POSITIONS as u32).div_ceil(rows.max(1)) + 1 } else { 1 };
+    let mut held = vec![SlotContent::default(); ring.slots()];
+    for number in (1..=count).rev() {
+        let [position, end] = [number, number - 1].map(|number| step.position.saturating_sub(number * rows));
+        // Steps between them leave nothing else that this step needs.
+        let is_needed = number == 1 || ring.is_turn(KeyStep { position, written: end, end });
+        if position < end && is_needed {
+            record_step(&mut held, ring, KeyStep { position, written: end - appended.min(end), end });
+        }
+    }
+    record_step(&mut held, ring, step).iter().map(Vec::len).collect()
+}
+
+/// Records a step of finite rows in the slots, and returns the runs that the host writes.
+fn record_step(held: &mut [SlotContent], ring: KeyRing, step: KeyStep) -> Vec<Vec<RequiredSlot>> {
+    let rows = |end, block| KeyBlockRows::until(end, block, [block as u64; 2]);
+    let with_rows =
+        |need: NeededSlot| RequiredSlot { need, rows: need.block.map(|block| rows(step.written, block)) };
+    let required: Vec<RequiredSlot> = ring.needs(step).into_iter().map(with_rows).collect();
+    let runs = changed(held, &required);
+    for slot in runs.iter().flatten() {
+        held[slot.need.slot] = SlotContent::written(slot.rows, true);
+    }
+    for end in step.written + 1..=step.end {
+        let block = (end as usize - 1) / BLOCK_POSITIONS;
+        let slot = ring.slot(step.position, block);
+        held[slot] = held[slot].appended(rows(end, block), true);
+    }
+    runs
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ends(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
-        ranges.iter().map(|range| (range.start, range.end)).collect()
+    /// A ring for single rows of a context of 8192 positions, which reads up to `blocks` blocks.
+    fn ring(window: u32, blocks: u32, turn: u32) -> KeyRing {
+        let last_first = if window == 0 { 0 } else { (8192 - window) / 64 };
+        KeyRing { window, blocks, last_first, turn }
+    }
+
+    fn written([position, end]: [u32; 2]) -> KeyStep {
+        KeyStep { position, written: end, end }
+    }
+
+    fn count(runs: &[Vec<RequiredSlot>]) -> usize {
+        runs.iter().map(Vec::len).sum()
+    }
+
+    fn appended(position: u32) -> KeyStep {
+        KeyStep { position, written: position, end: position + 1 }
     }
 
     #[test]
     fn a_token_writes_one_block_and_a_prompt_the_blocks_it_covers() {
-        let full = |position, end| ends(&changed_after_equal_step([position, end, end], 0, 8));
-        assert_eq!(full(200, 201), [(3, 4)]);
-        assert_eq!(full(192, 193), [(3, 4)], "a token completed the previous block");
-        assert_eq!(full(0, 200), [(0, 4)]);
-        assert_eq!(full(128, 256), [(2, 4)], "the previous chunk wrote two others");
-        assert_eq!(full(100, 200), [(1, 4)], "the second block was not full");
+        let full = |position, end| changed_after_equal_steps(ring(0, 8, 0), written([position, end]));
+        assert_eq!(full(200, 201), [1]);
+        assert_eq!(full(192, 193), [1], "a token completed the previous block");
+        assert_eq!(full(0, 200), [4]);
+        assert_eq!(full(128, 256), [2], "the previous chunk wrote two others");
+        assert_eq!(full(100, 200), [3], "the second block was not full");
     }
 
-    /// The bug of the window: every token wrote all of its blocks, because each began with the
-    /// position of the token.
+    /// The bug of the window: all of its blocks were written when it moved by one.
     #[test]
-    fn a_window_writes_all_of_its_blocks_when_it_moves_by_one() {
-        let window = |position, end| ends(&changed_after_equal_step([position, end, end], 64, 3));
-        assert_eq!(window(200, 201), [(1, 2)], "the window begins in block 2");
-        assert_eq!(AttendedRange::new(200, 201, 64).blocks(), 2..4);
-        assert_eq!(window(190, 191), [(1, 2)]);
-        assert_eq!(window(191, 192), [(0, 2)], "the window is block 2, and its second block is cleared");
-        assert_eq!(window(192, 193), [(1, 2)], "block 3 begins");
-        assert_eq!(window(20, 21), [(0, 1)], "the window is not full");
+    fn a_window_that_moves_writes_at_most_one_block() {
+        for (window, blocks, turn) in
+            [(1, 4, 0), (3, 4, 62), (64, 2, 5), (70, 3, 7), (512, 12, 0), (512, 9, 31)]
+        {
+            let ring = ring(window, blocks, turn);
+            let mut held = vec![SlotContent::default(); ring.slots()];
+            let mut twice = held.clone();
+            let mut copied = 0;
+            for position in 0..8192 {
+                let blocks = count(&record_step(&mut held, ring, appended(position)));
+                assert!(blocks <= 1, "{ring:?} at {position}: {blocks} blocks");
+                copied += blocks;
+                // The block that grows, and one more.
+                let all = count(&record_step(&mut twice, ring, written([position, position + 1])));
+                assert!((1..=2).contains(&all), "{ring:?} at {position}: {all} blocks");
+            }
+            // Of each lap, all blocks that the next one needs, too.
+            assert!((50..=128).contains(&copied), "{ring:?} copied {copied} blocks");
+        }
+    }
+
+    /// The first position at which a program reads another block than it should, if it appends this number of
+    /// slots behind the right one.
+    fn misread(ring: KeyRing, shift: usize) -> Option<u32> {
+        let mut held = vec![SlotContent::default(); ring.slots()];
+        let mut blocks = vec![None; ring.slots() + shift];
+        (0..4000).find(|&position| {
+            let step = appended(position);
+            for slot in record_step(&mut held, ring, step).iter().flatten() {
+                blocks[slot.need.slot] = slot.need.block;
+            }
+            blocks[ring.slot(position, position as usize / 64) + shift] = Some(position as usize / 64);
+            let seen = written([position, position + 1]).blocks(ring.window);
+            let read = &blocks[ring.first_slot(position)..][..seen.len()];
+            !seen.map(Some).eq(read.iter().copied())
+        })
     }
 
     #[test]
-    fn a_token_that_a_program_appends_writes_only_windows_that_move() {
-        let full = |position| ends(&changed_after_equal_step([position, position, position + 1], 0, 8));
-        assert_eq!([full(63), full(64), full(65)], [vec![], vec![], vec![]]);
-        let window = |position| ends(&changed_after_equal_step([position, position, position + 1], 64, 3));
-        assert_eq!([window(190), window(192)], [vec![], vec![]]);
-        assert_eq!(window(191), [(0, 2)], "the window begins in block 2");
+    fn a_program_reads_the_blocks_of_its_window() {
+        for (window, blocks) in [(1, 4), (64, 2), (70, 4), (512, 12)] {
+            for turn in [0, 17, 62] {
+                let ring = ring(window, blocks, turn);
+                assert_eq!(misread(ring, 0), None, "{ring:?}");
+                assert_eq!(misread(ring, 1), Some(0), "{ring:?}");
+            }
+        }
+    }
+
+    /// Layers have turns one after another: in each token at most one copies a complete block, and one begins
+    /// a lap.
+    #[test]
+    fn layers_do_not_write_at_the_same_token() {
+        let rings: Vec<KeyRing> = (0..29).map(|turn| ring(1024, 20, turn)).collect();
+        let blocks = |position| -> usize {
+            rings.iter().flat_map(|ring| changed_after_equal_steps(*ring, appended(position))).sum()
+        };
+        let each: Vec<usize> = (5000..7000).map(blocks).collect();
+        assert_eq!(each.iter().max(), Some(&2));
+        assert!(each.iter().sum::<usize>() > 2000 / 64 * 25, "{each:?}");
+    }
+
+    /// What an estimate takes for the steps before is what they leave.
+    #[test]
+    fn equal_steps_leave_what_an_estimate_takes_for_them() {
+        for (window, blocks, rows) in [(70, 3, 1), (70, 4, 5), (70, 4, 64), (512, 17, 100), (0, 128, 7)] {
+            for is_appended in [true, false].into_iter().filter(|appended| rows == 1 || !appended) {
+                let ring = ring(window, blocks, 9);
+                let mut held = vec![SlotContent::default(); ring.slots()];
+                for position in (0..3000).step_by(rows as usize) {
+                    let step = written([position, position + rows]);
+                    let step = if is_appended { appended(position) } else { step };
+                    let runs: Vec<usize> = record_step(&mut held, ring, step).iter().map(Vec::len).collect();
+                    assert_eq!(runs, changed_after_equal_steps(ring, step), "{ring:?} {step:?}");
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_shorter_sequence_clears_the_blocks_of_a_longer_one() {
-        let stamps = |stamp| Some(KeyBlockRows { stamps: [stamp; 2], rows: 64 });
-        let held = [stamps(1), stamps(2), stamps(3)];
-        let required = [stamps(1), stamps(4), None];
-        assert_eq!(ends(&changed(&held, &required)), [(1, 3)], "the first is unchanged");
-        let rewound = Some(KeyBlockRows { stamps: [1; 2], rows: 63 });
-        assert_eq!(ends(&changed(&held[..1], &[rewound])), [(0, 1)], "a row is no longer of the sequence");
+    fn a_window_that_goes_back_writes_the_block_that_grows() {
+        let ring = ring(70, 3, 9);
+        let mut held = vec![SlotContent::default(); ring.slots()];
+        let mut step = |position| count(&record_step(&mut held, ring, appended(position)));
+        for position in 0..1000 {
+            step(position);
+        }
+        assert_eq!([step(999), step(1000), step(998)], [1, 0, 1], "a row was taken back");
+        let laps = (800..998).rev().map(&mut step).max();
+        assert_eq!(laps, Some(2), "the block that grows, and the one that the window has again");
+    }
+
+    #[test]
+    fn a_slot_with_finite_rows_of_another_block_need_not_be_cleared() {
+        let rows = |stamp, rows| Some(KeyBlockRows { stamps: [stamp; 2], rows });
+        let need = |slot, block| NeededSlot { slot, block };
+        let held = [(1, true), (2, true), (3, true), (4, false)];
+        let held = held.map(|(stamp, is_finite)| SlotContent::written(rows(stamp, 64), is_finite));
+        let required = [(Some(0), rows(1, 64)), (Some(1), rows(7, 64)), (None, None), (None, None)];
+        let required: Vec<RequiredSlot> = (0..)
+            .zip(required)
+            .map(|(slot, (block, rows))| RequiredSlot { need: need(slot, block), rows })
+            .collect();
+        let slots = |runs: Vec<Vec<RequiredSlot>>| -> Vec<Vec<usize>> {
+            runs.iter().map(|run| run.iter().map(|slot| slot.need.slot).collect()).collect()
+        };
+        assert_eq!(slots(changed(&held, &required)), [[1], [3]], "the first is unchanged, the third finite");
+        let rewound = RequiredSlot { need: need(0, Some(0)), rows: rows(1, 63) };
+        assert_eq!(slots(changed(&held, &[rewound])), [[0]], "a row is no longer of the sequence");
+    }
+
+    /// A program appends to a slot with rows of an earlier block.
+    #[test]
+    fn appended_rows_are_finite_once_the_state_has_them() {
+        let rows = |count| KeyBlockRows { stamps: [5; 2], rows: count };
+        let stale = SlotContent::written(Some(rows(64)), true);
+        assert!(stale.has(None) && !stale.has(Some(rows(1))));
+        let begun = stale.before_append(rows(1));
+        assert!(begun.has(Some(rows(1))) && !begun.has(None), "the row may be NaN");
+        let one = begun.appended(rows(1), true);
+        assert!(one.has(None));
+        let two = one.before_append(rows(2)).appended(rows(2), false);
+        let three = two.before_append(rows(3)).appended(rows(3), true);
+        assert!(three.has(Some(rows(3))) && !three.has(None), "the second row is not finite");
+        assert!(SlotContent::default().has(None) && SlotContent::written(None, true).has(None));
     }
 }

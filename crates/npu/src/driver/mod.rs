@@ -11,6 +11,7 @@
 //! | values that share an object | `scratch` |
 //! | the tensor of each value | `tensors` |
 //! | resident keys and values | `keys` |
+//! | where their blocks lie | `ring` |
 //! | weights and their location | `weights` |
 //! | a compiled graph bound to memory, and its steps | `program`, `run` |
 //! | the cost, counted while a step runs | `ledger` |
@@ -28,6 +29,7 @@ mod ledger;
 mod list;
 mod placement;
 mod program;
+mod ring;
 mod run;
 mod runtime;
 mod scratch;

@@ -8,6 +8,7 @@ use girih_tensor::{Error, Result};
 
 use super::device::{Device, ListId};
 use super::keys::ResidentKeysId;
+use super::ring::KeyRing;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
 use super::traffic::{TensorLocation, Traffic};
@@ -32,6 +33,8 @@ pub struct NpuProgram {
     weights: Vec<Option<ObjectId>>,
     /// The resident keys and values of each tensor of that kind.
     pub(super) resident_keys: Vec<Option<ResidentKeysId>>,
+    /// The ring of each tensor of chunks.
+    pub(super) rings: Vec<Option<KeyRing>>,
     /// The tensor of each value, if it has one.
     pub(super) tensors: Vec<Option<u32>>,
     /// The value of each tensor; none for tensors that are not values of the
@@ -71,14 +74,14 @@ impl NpuProgram {
         let weights = groups.tensors.iter().map(object).collect::<Result<_>>()?;
         let traffic = Traffic::new(graph, &groups, &tensors, device.runtime());
         let slots = device.arena(&traffic.slots)?;
+        let rings = KeyRing::all(graph, &groups);
         let mut resident_keys = vec![None; groups.tensors.len()];
         for location in traffic.parts.iter().flat_map(|part| &part.locations) {
             if let TensorLocation::Resident(tensor) = *location {
-                let ArrayTensor { name, extent: [heads, _], padded: [rows, _], .. } =
-                    &groups.tensors[tensor as usize];
-                let bytes = groups.tensors[tensor as usize].bytes();
+                let chunks = &groups.tensors[tensor as usize];
+                let slots = rings[tensor as usize].map_or(0, KeyRing::slots);
                 resident_keys[tensor as usize] =
-                    Some(device.reserve_keys(name, bytes, (rows / heads) as usize)?);
+                    Some(device.reserve_keys(&chunks.name, chunks.block_bytes(), slots)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
@@ -91,6 +94,7 @@ impl NpuProgram {
             slots,
             weights,
             resident_keys,
+            rings,
             tensors,
             values,
             made,
@@ -99,7 +103,7 @@ impl NpuProgram {
 
     /// The bytes of buffer objects that a graph needs besides its weights.
     pub fn plan(graph: &Graph, groups: &Groups, runtime: Runtime) -> u64 {
-        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(groups)
+        Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(graph, groups)
     }
 
     /// The object at a location.
@@ -121,6 +125,12 @@ impl NpuProgram {
         self.resident_keys[tensor as usize].ok_or_else(lost)
     }
 
+    /// The ring of a tensor of chunks.
+    pub(super) fn ring(&self, chunks: u32) -> Result<KeyRing> {
+        let lost = || Error::new("a tensor has no keys and values; this is a bug in girih");
+        self.rings[chunks as usize].ok_or_else(lost)
+    }
+
     /// The bindings of an array step whose arguments are at `locations`, each `offset` bytes after
     /// the location.
     pub(super) fn bindings(
@@ -128,10 +138,10 @@ impl NpuProgram {
         device: &Device,
         tensors: &[u32],
         locations: &[TensorLocation],
-        offset: &dyn Fn(&ArrayTensor) -> Result<u64>,
+        offset: &dyn Fn(&ArrayTensor, TensorLocation) -> Result<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &location): (&u32, &TensorLocation)| {
-            let offset = location.offset() + offset(&self.groups.tensors[number as usize])?;
+            let offset = location.offset() + offset(&self.groups.tensors[number as usize], location)?;
             Ok(Binding { object: self.object(device, location)?, offset })
         };
         tensors.iter().zip(locations).map(binding).collect()

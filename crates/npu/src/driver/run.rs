@@ -9,12 +9,11 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, S
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
-use super::keys::{AttendedRange, BlockContent, KeyBlockRows, changed};
+use super::keys::{KeyBlockRows, RequiredSlot, SlotContent, changed};
 use super::program::NpuProgram;
+use super::ring::{KeyStep, window_of};
 use super::tensors::laid_from;
-use super::traffic::{
-    Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements, window_of,
-};
+use super::traffic::{Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements};
 use super::weights::NpuWeights;
 use crate::form::groups::{
     ArrayTensor, START_BYTES, StepAction as Part, TensorKind, appended_offset, first_block,
@@ -404,10 +403,14 @@ impl StepRun<'_> {
         self.rows_are_synced = false;
         let runs = if each_output_row { self.output_rows() as u64 } else { 1 };
         for row in 0..runs {
-            let offset = |tensor: &ArrayTensor| match tensor.kind {
-                TensorKind::Static => Ok(0),
-                TensorKind::Appended => self.appended_offset(tensor),
-                _ => Ok(row * tensor.row_bytes()),
+            let offset = |tensor: &ArrayTensor, location: TensorLocation| {
+                let first = self.first_slot_offset(location)?;
+                Ok(match tensor.kind {
+                    TensorKind::Static => 0,
+                    TensorKind::Appended => first + self.appended_offset(tensor)?,
+                    TensorKind::Chunks => first,
+                    _ => row * tensor.row_bytes(),
+                })
             };
             let bindings = self.program.bindings(self.device, tensors, locations, &offset)?;
             let follows = match transfers.follows {
@@ -451,12 +454,11 @@ impl StepRun<'_> {
     /// Lays out the keys and values of the sequence in chunks.
     fn gather(&mut self, number: u32) -> Result<Vec<u8>> {
         let tensor = &self.program.groups.tensors[number as usize];
-        let heads = tensor.extent[0] as usize;
         let mut chunks = vec![0; tensor.bytes() as usize];
-        let block_bytes = heads * tensor.row_bytes() as usize;
-        let seen = self.seen(number)?;
-        for (block, into) in seen.blocks().zip(chunks.chunks_exact_mut(block_bytes)) {
-            self.lay(tensor, block, seen.end, into)?;
+        let step = self.key_step(number)?;
+        let blocks = step.blocks(self.program.ring(number)?.window);
+        for (block, into) in blocks.zip(chunks.chunks_exact_mut(tensor.block_bytes() as usize)) {
+            self.lay(tensor, block, step.written, into)?;
         }
         self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
@@ -489,14 +491,20 @@ impl StepRun<'_> {
         Ok(chunks)
     }
 
-    /// The positions that the host writes to a tensor of chunks, if they are not there: those that the
-    /// step attends to, except those that a program appends.
-    fn seen(&self, chunks: u32) -> Result<AttendedRange> {
-        let sequence = self.attended()?;
+    /// The positions of the step, as the tensor of chunks receives them.
+    fn key_step(&self, chunks: u32) -> Result<KeyStep> {
+        let (position, sequence) = (self.first_position()?, self.attended()?);
+        let end = sequence.position + sequence.rows.indexes().len() as u32;
         let is_appended = appended_to(&self.program.groups, chunks).is_some();
-        let rows = if is_appended { 0 } else { sequence.rows.indexes().len() as u32 };
-        let window = window_of(self.graph(), &self.program.groups.tensors[chunks as usize].name);
-        Ok(AttendedRange::new(self.first_position()?, sequence.position + rows, window))
+        Ok(KeyStep { position, written: if is_appended { sequence.position } else { end }, end })
+    }
+
+    /// The byte offset of the first block that the step attends to, if the location is among resident keys and
+    /// values.
+    fn first_slot_offset(&self, location: TensorLocation) -> Result<u64> {
+        let TensorLocation::Resident(chunks) = location else { return Ok(0) };
+        let slot = self.program.ring(chunks)?.first_slot(self.first_position()?) as u64;
+        Ok(slot * self.program.groups.tensors[chunks as usize].block_bytes())
     }
 
     /// The byte offset of the place where a program appends, from the first key among the chunks.
@@ -513,14 +521,20 @@ impl StepRun<'_> {
         for number in 0..self.program.groups.tensors.len() as u32 {
             let Some(id) = self.program.resident_keys[number as usize] else { continue };
             let Some((slot, rows)) = self.appended_block(number)? else { continue };
-            let mut held = self.device.resident_keys(id).blocks[..=slot].to_vec();
-            held[slot] = Some(rows);
-            self.device.set_contents(id, &held);
+            let (keys, values) = sides(&self.program.groups.tensors[number as usize].name);
+            let position = self.first_position()? as usize;
+            let mut is_finite = true;
+            for side in [keys, values] {
+                let row = self.state.rows(side, self.attended()?, position..position + 1)?;
+                is_finite &= row.iter().all(|value| value.is_finite());
+            }
+            let held = self.device.resident_keys(id).slots[slot];
+            self.device.set_content(id, slot, held.appended(rows, is_finite));
         }
         Ok(())
     }
 
-    /// The block of chunks to which a program appends, and its rows with those of the step; none if no
+    /// The slot to which a program appends, and the rows of its block with those of the step; none if no
     /// program does.
     fn appended_block(&self, number: u32) -> Result<Option<(usize, KeyBlockRows)>> {
         if appended_to(&self.program.groups, number).is_none() {
@@ -529,21 +543,22 @@ impl StepRun<'_> {
         let name = &self.program.groups.tensors[number as usize].name;
         let position = self.first_position()?;
         let block = position as usize / BLOCK_POSITIONS;
-        let slot = block - first_block(position, window_of(self.graph(), name)) as usize;
-        Ok(Some((slot, self.content(name, block, position + 1)?)))
+        let rows = self.content(name, block, position + 1)?;
+        Ok(Some((self.program.ring(number)?.slot(position, block), rows)))
     }
 
     /// The content of a block of the keys and the values of a tensor of this name, up to the position `end`.
     fn content(&self, name: &str, block: usize, end: u32) -> Result<KeyBlockRows> {
-        let (sequence, (keys, values)) = (self.attended()?, name.split_once('|').unwrap_or((name, name)));
+        let (sequence, (keys, values)) = (self.attended()?, sides(name));
         let stamps = [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
         Ok(KeyBlockRows::until(end, block, stamps))
     }
 
     /// Lays out one block of keys and values up to the position `end`, all heads, into zeroed memory.
-    fn lay(&self, tensor: &ArrayTensor, block: usize, end: u32, into: &mut [u8]) -> Result<()> {
+    /// Returns whether all are finite.
+    fn lay(&self, tensor: &ArrayTensor, block: usize, end: u32, into: &mut [u8]) -> Result<bool> {
         let sequence = self.attended()?;
-        let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
+        let (keys, values) = sides(&tensor.name);
         let size = tensor.extent[1] as usize;
         let first = block * BLOCK_POSITIONS;
         let seen = first..(end as usize).clamp(first, first + BLOCK_POSITIONS);
@@ -555,44 +570,53 @@ impl StepRun<'_> {
         for (head, chunk) in heads.enumerate() {
             fill(chunk, [&keys, &values], head * size, width, size);
         }
-        Ok(())
+        Ok(into
+            .chunks_exact(2)
+            .all(|value| u16::from_le_bytes([value[0], value[1]]) & BF16_INFINITY != BF16_INFINITY))
     }
 
     /// Writes the changed blocks of resident keys and values.
     fn write_changed_keys(&mut self, number: u32) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
         let id = self.program.resident_keys(number)?;
-        let range = self.seen(number)?;
-        let (seen, end) = (range.blocks(), range.end);
-        // The program reads no others, although the object may have room for more.
-        let count = (tensor.padded[0] / tensor.extent[0]) as usize;
-        let mut required: Vec<BlockContent> = vec![None; count];
-        for (block, required) in seen.clone().zip(&mut required) {
-            *required = Some(self.content(&tensor.name, block, end)?);
+        let step = self.key_step(number)?;
+        let mut required = Vec::new();
+        for need in self.program.ring(number)?.needs(step) {
+            let rows = need.block.map(|block| self.content(&tensor.name, block, step.written));
+            required.push(RequiredSlot { need, rows: rows.transpose()? });
         }
-        let mut held = self.device.resident_keys(id).blocks[..count].to_vec();
-        let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-        for range in changed(&held, &required) {
-            let bytes = range.start as u64 * block_bytes..range.end as u64 * block_bytes;
-            let mut laid = vec![0; (bytes.end - bytes.start) as usize];
-            for (slot, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
-                if required[slot].is_some() {
-                    self.lay(tensor, seen.start + slot, end, into)?;
-                }
+        let block_bytes = tensor.block_bytes();
+        for run in changed(&self.device.resident_keys(id).slots, &required) {
+            let mut laid = vec![0; run.len() * block_bytes as usize];
+            let mut contents = Vec::new();
+            for (slot, into) in run.iter().zip(laid.chunks_exact_mut(block_bytes as usize)) {
+                let lay = |block| self.lay(tensor, block, step.written, into);
+                contents.push(SlotContent::written(slot.rows, slot.need.block.map_or(Ok(true), lay)?));
             }
+            let begin = run[0].need.slot as u64 * block_bytes;
+            let bytes = begin..begin + laid.len() as u64;
             let object = self.device.resident_keys(id).object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
             self.device.ledger.add(HostCost { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
-            held[range.clone()].copy_from_slice(&required[range]);
+            for (slot, content) in run.iter().zip(contents) {
+                self.device.set_content(id, slot.need.slot, content);
+            }
         }
-        // If the step fails after the program has run, the block has a row that the state lacks.
         if let Some((slot, rows)) = self.appended_block(number)? {
-            held[slot] = Some(rows);
+            let held = self.device.resident_keys(id).slots[slot];
+            self.device.set_content(id, slot, held.before_append(rows));
         }
-        self.device.set_contents(id, &held);
         Ok(())
     }
+}
+
+/// The bits of an exponent in bf16 that an infinity or a NaN has.
+const BF16_INFINITY: u16 = 0x7f80;
+
+/// The names of the keys and of the values of a tensor of chunks of this name.
+fn sides(name: &str) -> (&str, &str) {
+    name.split_once('|').unwrap_or((name, name))
 }
 
 /// Rounds numbers to bf16.

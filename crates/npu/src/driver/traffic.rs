@@ -3,8 +3,9 @@
 //! so that both agree.
 
 use girih_graph::backend::{Sequence, step_count};
-use girih_graph::{Extent, Graph, Op, Role, Span, StateKind, ValueId};
+use girih_graph::{Extent, Graph, Op, Role, ValueId};
 
+use super::ring::KeyRing;
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
 use super::scratch::{ScratchLayout, touches};
 use super::tensors::laid_from;
@@ -113,10 +114,14 @@ impl Traffic {
     }
 
     /// The bytes of all slots and of the resident keys and values.
-    pub fn bytes(&self, groups: &Groups) -> u64 {
+    pub fn bytes(&self, graph: &Graph, groups: &Groups) -> u64 {
+        let rings = KeyRing::all(graph, groups);
         let locations = self.parts.iter().flat_map(|part| &part.locations);
         let kept = locations.filter_map(|location| match location {
-            TensorLocation::Resident(tensor) => Some(groups.tensors[*tensor as usize].bytes()),
+            TensorLocation::Resident(tensor) => {
+                let slots = rings[*tensor as usize].map_or(0, KeyRing::slots) as u64;
+                Some(groups.tensors[*tensor as usize].block_bytes() * slots)
+            }
             _ => None,
         });
         self.slots.iter().copied().chain(kept).fold(0, u64::saturating_add)
@@ -131,19 +136,6 @@ pub(super) fn elements(graph: &Graph, value: ValueId, sequences: &[Sequence<'_>]
         Extent::Fixed | Extent::Context => value.shape.extents()[0],
     };
     outermost * value.shape.stride()
-}
-
-/// The number of preceding positions that rows attend to among the keys and values of
-/// the chunk tensor `name`; 0 for all.
-pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
-    let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
-    let role = graph.find(keys).map(|keys| graph.value(keys).role);
-    let Some(Role::State(group)) = role else { return 0 };
-    match graph.groups[group.0 as usize].kind {
-        StateKind::Positions { span: Span::Window(window) | Span::Chunk(window) } => window,
-        StateKind::Positions { span: Span::Full | Span::Past | Span::All | Span::Mutual }
-        | StateKind::Carried => 0,
-    }
 }
 
 /// Returns the tensor of the place where a program appends to these chunks, if one does.

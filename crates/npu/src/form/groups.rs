@@ -62,7 +62,9 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them, except the position that a program [appends](TensorKind::Appended). Its `extent` is the number of KV heads, with padding, and the head size.
+    /// them, except the position that a program [appends](TensorKind::Appended). The runtime binds it at an
+    /// offset that follows from the position, if a window moves over more blocks than a program reads. Its
+    /// `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
     /// Keys and values of the rows of the step's only sequence, in the same layout. The host lays them out from
     /// the values of the step. Its `extent` is as that of chunks.
@@ -136,6 +138,11 @@ impl ArrayTensor {
     /// The size in bytes, with padding.
     pub fn bytes(&self) -> u64 {
         WeightLayout::of(self.dtype).bytes(self.padded[0], self.padded[1])
+    }
+
+    /// Bytes of a block of all heads of a tensor of chunks.
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.extent[0]) * self.row_bytes()
     }
 
     /// Bytes from one row to the next of a bf16 tensor.

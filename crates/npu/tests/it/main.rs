@@ -24,3 +24,4 @@ mod runtime;
 mod sweeps;
 mod value_speed;
 mod values;
+mod windows;

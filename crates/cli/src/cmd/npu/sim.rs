@@ -105,7 +105,7 @@ fn host_times(estimate: &Estimate, host: &HostSpread) -> Result<()> {
     if host.is_uneven() {
         let (work, sync) = (worst.work * 1e3, worst.sync * 1e3);
         print_line!(
-            "these are means; a token after {worst_position} tokens has host {work:.1} ms and sync {sync:.1} ms, as windows move"
+            "these are means; a token after {worst_position} tokens has host {work:.1} ms and sync {sync:.1} ms, for keys and values"
         )?;
     }
     print_line!(
