@@ -55,7 +55,7 @@ pub(super) const ROUNDING: u32 = 1;
 pub(super) enum CodePart {
     /// Instructions on addresses, counts and constants, one a cycle.
     Scalars(u32),
-    /// A comparison and a jump, with so many such instructions behind them, some of them in its delay slots.
+    /// A comparison and a jump, with this number of such instructions behind them, some of them in its delay slots.
     Guard(u32),
     /// Steps that wait for one another.
     Steps(Chain),
