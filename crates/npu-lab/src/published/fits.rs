@@ -100,11 +100,6 @@ const FITS: &[FittedRows] = &[
         figures: "cycles of silu_mul",
     },
     FittedRows {
-        table: "mlir_air_kernel_SiLU_Mul_bf16.csv",
-        labels: &["tile 256", "tile 4096"],
-        figures: "call of silu_mul, locks",
-    },
-    FittedRows {
         table: "mlir_air_llama1b_kernel_breakdown.csv",
         labels: &["decode o_gemv_ffn", "decode rms_gemv_rope"],
         figures: "configuring a tile",

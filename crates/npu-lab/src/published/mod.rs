@@ -34,5 +34,6 @@ pub use contradictions::contradictions;
 pub use energy::EnergyRow;
 pub use measurement::{Measurement, RowRole};
 pub use refit::{KernelFamily, LeftOut, LeftOutRow, LeftOutTable, RefitFigure, RefitSource, leave_out};
+pub use refit::{derived_core_figures, derived_kernel_figures};
 pub use spread::ErrorSpread;
 pub use validation::{PassTime, Prediction, Validation, ValidationProgress, pass_times, validate};

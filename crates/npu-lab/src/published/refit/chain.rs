@@ -16,7 +16,15 @@ pub(super) struct Chain {
     pub functions: u32,
 }
 
+/// The end of a row of a GEMV: 64 lanes are halved six times (`aie::reduce_add` in mv.cc).
+pub(super) const ROW_OF_GEMV: Chain = Chain { trips: 1, products: 0, sums: 6, functions: 0 };
+
 impl Chain {
+    /// The instructions of all steps, two each.
+    pub fn instructions(self) -> u32 {
+        2 * (self.trips + self.products + self.sums + self.functions)
+    }
+
     /// The cycles of all steps.
     pub fn cycles(self) -> f64 {
         let steps = [

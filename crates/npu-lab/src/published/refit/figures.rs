@@ -41,7 +41,7 @@ pub(super) enum FigurePlace {
     /// Of the kernels, in cycles.
     Kernel(&'static str),
     /// Of a target and of those that inherit it.
-    Target { target: &'static str, path: &'static str, set: fn(&mut Target, f64), is_whole: bool },
+    Target { target: &'static str, path: &'static str, set: fn(&mut Target, f64) },
 }
 
 impl FittedFigure {
@@ -51,11 +51,6 @@ impl FittedFigure {
             FigurePlace::Kernel(path) => (CORE, path),
             FigurePlace::Target { target, path, .. } => (target, path),
         }
-    }
-
-    /// Whether the figure is a whole number.
-    pub fn is_whole(&self) -> bool {
-        matches!(self.place, FigurePlace::Target { is_whole: true, .. })
     }
 }
 
@@ -103,7 +98,6 @@ impl FigureValues {
     /// Sets a figure; its followers keep their ratio to it.
     pub fn set(&mut self, figure: &FittedFigure, value: f64) {
         let (file, path) = figure.id();
-        let value = if figure.is_whole() { value.round() } else { value };
         let ratio = value / self.of(file, path);
         for follower in figure.followers {
             self.values.insert((file, (*follower).to_owned()), self.of(file, follower) * ratio);

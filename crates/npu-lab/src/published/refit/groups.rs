@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use girih_npu::Target;
 
-use super::chain::Chain;
+use super::chain::{Chain, ROW_OF_GEMV};
 use super::figures::{CORE, Derivation, FigurePlace, FigureValues, FittedFigure, KRAKEN, PHOENIX, STRIX};
-use super::loop_schedule::{LOAD, PRODUCT, STORE, SUM};
+use super::loop_schedule::{AIE2P, LOAD, PRODUCT, STORE, SUM};
 use super::vector_loops::loop_cycles;
 
 /// Figures that are fitted together to the same rows.
@@ -25,7 +25,7 @@ pub(super) static GROUPS: LazyLock<Vec<FitGroup>> = LazyLock::new(|| {
     groups.extend([gemv()]);
     groups.extend(products());
     groups.push(attention());
-    groups.extend(configuring());
+    groups.push(configuring());
     groups.extend(other_boards());
     groups
 });
@@ -53,14 +53,11 @@ const LOOP_FITS: &[(&str, &[&str])] = &[
 const ACCUMULATORS: f64 = 8.0 + 16.0;
 
 /// The first pass through a pipelined loop of products.
-const PIPELINE: f64 = (LOAD + PRODUCT) as f64;
+pub(super) const PIPELINE: f64 = (LOAD + PRODUCT) as f64;
 
 /// A step of a GEMV on 64 terms: 256 bytes are loaded in two cycles, multiplied, and added to a sum that stays f32.
 /// Both wait, as `mv.cc` is compiled for the interface of AIE2 (`__AIEARCH__ 20`), which AIE2P emulates.
 const STEP_OF_GEMV: f64 = (1 + LOAD + PRODUCT + SUM + STORE) as f64;
-
-/// The end of a row of a GEMV: 64 lanes are halved six times (`aie::reduce_add` in mv.cc).
-const ROW_OF_GEMV: Chain = Chain { trips: 1, products: 0, sums: 6, functions: 0 };
 
 /// The loops of a softmax over 32 scores in attn_npu2.cc: maximum, power of two, sum, and the factor of the
 /// sums so far.
@@ -99,7 +96,7 @@ fn of_target(
     set: fn(&mut Target, f64),
     without: Option<Derivation>,
 ) -> FittedFigure {
-    let place = FigurePlace::Target { target, path, set, is_whole: false };
+    let place = FigurePlace::Target { target, path, set };
     FittedFigure { place, followers: &[], without }
 }
 
@@ -116,17 +113,6 @@ fn short_runs(target: &'static str, without: Option<Derivation>) -> FittedFigure
 
 fn machine() -> Vec<FitGroup> {
     let dispatch = of_target(STRIX, "control.dispatch_us", |to, value| to.control.dispatch_us = value, None);
-    let locks = FigurePlace::Target {
-        target: STRIX,
-        path: "core_unit.lock_cycles",
-        set: |to, value| to.core_unit.lock_cycles = value as u32,
-        is_whole: true,
-    };
-    let locks = FittedFigure {
-        place: locks,
-        followers: &[],
-        without: derived("as long as a load from memory, a guess", |_| vec![7.0]),
-    };
     vec![
         FitGroup { spare: SMALL_ROWS, ..group(vec![dispatch], &["dispatch"]) },
         group(vec![dram(STRIX)], &["DRAM bandwidth of xdna2-strix"]),
@@ -134,13 +120,12 @@ fn machine() -> Vec<FitGroup> {
             vec![short_runs(STRIX, derived("one burst of 64 bytes, a guess", |_| vec![64.0]))],
             &["cost of short runs in DRAM"],
         ),
-        group(vec![locks], &["call of silu_mul, locks"]),
     ]
 }
 
 /// A loop over vectors; without rows, it takes the cycles of its schedule.
 fn scheduled(path: &'static str) -> FittedFigure {
-    let cycles = move |_: &FigureValues| loop_cycles(path).into_iter().collect();
+    let cycles = move |_: &FigureValues| loop_cycles(AIE2P, path).into_iter().collect();
     let without = derived("the schedule of its loop, with published latencies", cycles);
     FittedFigure { place: FigurePlace::Kernel(path), followers: &[], without }
 }
@@ -206,24 +191,13 @@ fn attention() -> FitGroup {
     group(vec![softmax], &[ATTENTION_FIT])
 }
 
-fn configuring() -> Vec<FitGroup> {
+/// The costs of a byte and of a tile, which each row of a configuration has both of.
+fn configuring() -> FitGroup {
     let byte =
         of_target(STRIX, "control.configure_byte_ns", |to, value| to.control.configure_byte_ns = value, None);
-    let registers = derived("8 descriptors and 16 registers, a guess", |known| {
-        let [descriptor, register] =
-            ["control.block_write_ns", "control.write_ns"].map(|path| known.of(STRIX, path));
-        vec![(8.0 * descriptor + 16.0 * register) * 1e-3]
-    });
-    let tile = of_target(
-        STRIX,
-        "control.configure_tile_us",
-        |to, value| to.control.configure_tile_us = value,
-        registers,
-    );
-    vec![
-        group(vec![byte], &["configuring a byte", ATTENTION_FIT]),
-        group(vec![tile], &["configuring a tile"]),
-    ]
+    let tile =
+        of_target(STRIX, "control.configure_tile_us", |to, value| to.control.configure_tile_us = value, None);
+    group(vec![byte, tile], &["configuring a byte", "configuring a tile", ATTENTION_FIT])
 }
 
 fn other_boards() -> Vec<FitGroup> {

@@ -1,6 +1,7 @@
 //! The cycles of a loop over vectors of 16 bf16 values on a core of AIE2P: an instruction is issued as soon as
 //! its operands have arrived and its slot is free. Latencies and slots are those that llvm-aie publishes for
-//! this core (`llvm/lib/Target/AIE/aie2p/AIE2PGenSchedule.td`); no figure here is fitted.
+//! this core (`llvm/lib/Target/AIE/aie2p/AIE2PGenSchedule.td`); no figure here is fitted. AIE2 differs in what
+//! [`VectorUnit`] has.
 
 /// An instruction of a loop's body. Its operands are results of earlier instructions, given by position; constants
 /// and values of earlier iterations have arrived, and are left out.
@@ -25,6 +26,8 @@ enum InstructionKind {
     Widen,
     /// A function of an accumulator: `vtanh`, `vexp2`.
     Function,
+    /// Lanes in another order or width: `vshuffle`, `vunpack`, `vextract`, `vbcst`.
+    Shuffle,
     /// A vector to memory: `vst`.
     Store,
 }
@@ -53,13 +56,32 @@ pub(super) const SUM: u32 = 6;
 pub(super) const NARROW: u32 = 2;
 pub(super) const WIDEN: u32 = 2;
 pub(super) const FUNCTION: u32 = 2;
+pub(super) const SHUFFLE: u32 = 2;
 pub(super) const STORE: u32 = 1;
 
-/// Cycles after which a sum reads its accumulators: operand `acc1` is in cycle 4, others are in cycle 1.
-const SUM_READS_LATER: u32 = 3;
+/// The vector unit of a kind of core: what differs between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VectorUnit {
+    /// Bytes of a load or a store.
+    pub bytes: u32,
+    /// Cycles after which a sum reads its accumulators, when other operands are read in cycle 1.
+    sum_reads_later: u32,
+    /// Cycles from a sum to the next sum of the same accumulator.
+    sum_after_sum: u32,
+}
 
-/// Cycles from a sum to the next sum of the same accumulator.
-const SUM_AFTER_SUM: u32 = 3;
+/// AIE2P: operand `acc1` of `vadd.f` is read in cycle 4.
+pub(super) const AIE2P: VectorUnit = VectorUnit { bytes: 64, sum_reads_later: 3, sum_after_sum: 3 };
+
+/// AIE2: `II_VACCf` of `AIE2Schedule.td` reads accumulators in cycle 3; all other latencies and slots are those of AIE2P.
+pub(super) const AIE2: VectorUnit = VectorUnit { bytes: 32, sum_reads_later: 2, sum_after_sum: 4 };
+
+impl VectorUnit {
+    /// Loads or stores of this many bytes.
+    pub fn vectors(self, bytes: u32) -> u32 {
+        bytes.div_ceil(self.bytes)
+    }
+}
 
 /// Stages that LLVM's pipeliner accepts (`pipeliner-max-stages`). Loops that would need more stay as they are scheduled.
 const MAX_STAGES: u32 = 3;
@@ -74,6 +96,7 @@ impl InstructionKind {
             InstructionKind::Narrow => NARROW,
             InstructionKind::Widen => WIDEN,
             InstructionKind::Function => FUNCTION,
+            InstructionKind::Shuffle => SHUFFLE,
             InstructionKind::Store => STORE,
         }
     }
@@ -82,7 +105,9 @@ impl InstructionKind {
         match self {
             InstructionKind::Load => InstructionSlot::Loads,
             InstructionKind::Product | InstructionKind::Sum => InstructionSlot::Vector,
-            InstructionKind::Widen | InstructionKind::Function => InstructionSlot::Move,
+            InstructionKind::Widen | InstructionKind::Function | InstructionKind::Shuffle => {
+                InstructionSlot::Move
+            }
             InstructionKind::Narrow | InstructionKind::Store => InstructionSlot::Store,
         }
     }
@@ -117,8 +142,20 @@ impl LoopBody {
         self.issue(InstructionKind::Load, &[])
     }
 
+    /// Loads this many vectors, for what comes after.
+    pub fn load_all(&mut self, vectors: u32) {
+        for _ in 0..vectors {
+            self.load();
+        }
+    }
+
     pub fn store(&mut self, value: usize) {
         self.issue(InstructionKind::Store, &[value]);
+    }
+
+    /// Stores what a register has from before the loop.
+    pub fn store_constant(&mut self) {
+        self.issue(InstructionKind::Store, &[]);
     }
 
     /// A product in an accumulator.
@@ -133,6 +170,11 @@ impl LoopBody {
 
     pub fn narrow(&mut self, value: usize) -> usize {
         self.issue(InstructionKind::Narrow, &[value])
+    }
+
+    /// What a register has from before, rounded to bf16.
+    pub fn narrow_constant(&mut self) -> usize {
+        self.issue(InstructionKind::Narrow, &[])
     }
 
     /// A product that is rounded to bf16.
@@ -155,6 +197,22 @@ impl LoopBody {
         self.issue(InstructionKind::Function, &[wide])
     }
 
+    /// A function of an accumulator; its result is bf16.
+    pub fn function_of_sum(&mut self, sum: usize) -> usize {
+        self.issue(InstructionKind::Function, &[sum])
+    }
+
+    /// Lanes of a value in another order or width.
+    pub fn shuffle(&mut self, operands: &[usize]) -> usize {
+        self.issue(InstructionKind::Shuffle, operands)
+    }
+
+    /// A product that is added to an accumulator that all iterations share.
+    pub fn accumulate_product(&mut self, operands: &[usize]) {
+        self.product(operands);
+        self.is_reduction = true;
+    }
+
     /// Adds bf16 values to an accumulator that all iterations share.
     pub fn accumulate(&mut self, value: usize) {
         let wide = self.issue(InstructionKind::Widen, &[value]);
@@ -162,22 +220,43 @@ impl LoopBody {
         self.is_reduction = true;
     }
 
+    /// The number of instructions.
+    pub fn instructions(&self) -> u32 {
+        self.instructions.len() as u32
+    }
+
     /// Cycles of an iteration.
-    pub fn cycles(&self) -> u32 {
-        let length = self.length();
-        let interval = self.interval();
-        let is_pipelined = self.has_known_trips && (length - 1) / interval <= MAX_STAGES;
-        if is_pipelined { interval } else { length }
+    pub fn cycles(&self, unit: VectorUnit) -> u32 {
+        if self.stages(unit) > 1 { self.interval(unit) } else { self.length(unit) }
+    }
+
+    /// Iterations that are under way at once; one if the loop is not pipelined.
+    pub fn stages(&self, unit: VectorUnit) -> u32 {
+        let further = (self.length(unit) - 1) / self.interval(unit);
+        if self.has_known_trips && further <= MAX_STAGES { 1 + further } else { 1 }
     }
 
     /// Cycles from the first instruction to the last one, both included.
-    fn length(&self) -> u32 {
+    pub fn length(&self, unit: VectorUnit) -> u32 {
+        self.issue_cycles(unit).into_iter().max().map_or(1, |last| last + 1)
+    }
+
+    /// Cycles of the length in which nothing is issued.
+    pub fn waits(&self, unit: VectorUnit) -> u32 {
+        let mut issued = self.issue_cycles(unit);
+        issued.sort_unstable();
+        issued.dedup();
+        self.length(unit) - issued.len() as u32
+    }
+
+    /// The cycle of each instruction.
+    fn issue_cycles(&self, unit: VectorUnit) -> Vec<u32> {
         let mut issued: Vec<u32> = Vec::with_capacity(self.instructions.len());
         for (at, instruction) in self.instructions.iter().enumerate() {
             let arrival = |operand: &usize| {
                 let latency = self.instructions[*operand].kind.latency();
                 let is_sum = instruction.kind == InstructionKind::Sum;
-                issued[*operand] + if is_sum { latency.saturating_sub(SUM_READS_LATER) } else { latency }
+                issued[*operand] + if is_sum { latency.saturating_sub(unit.sum_reads_later) } else { latency }
             };
             let mut cycle = instruction.operands.iter().map(arrival).max().unwrap_or_default();
             let slot = instruction.kind.slot();
@@ -190,17 +269,17 @@ impl LoopBody {
             }
             issued.push(cycle);
         }
-        issued.into_iter().max().map_or(1, |last| last + 1)
+        issued
     }
 
     /// The least number of cycles between iterations: the fullest slot, or the sum of the iteration before.
-    fn interval(&self) -> u32 {
+    pub fn interval(&self, unit: VectorUnit) -> u32 {
         let uses = |(slot, per_cycle): (InstructionSlot, u32)| {
             let uses = self.instructions.iter().filter(|one| one.kind.slot() == slot).count() as u32;
             uses.div_ceil(per_cycle)
         };
         let fullest = SLOTS.into_iter().map(uses).max().unwrap_or_default();
-        fullest.max(if self.is_reduction { SUM_AFTER_SUM } else { 1 })
+        fullest.max(if self.is_reduction { unit.sum_after_sum } else { 1 })
     }
 }
 
@@ -220,9 +299,10 @@ mod tests {
         let loads = [body.load(), body.load(), body.load()];
         let product = body.rounded_product(&loads[1..]);
         body.store(product);
-        assert_eq!(body.length(), 1 + 7 + 6 + 2 + 1);
-        assert_eq!(body.interval(), 2, "two loads a cycle; a conversion and a store share a slot");
-        assert_eq!(body.cycles(), 17, "eight stages are not pipelined");
+        assert_eq!(body.length(AIE2P), 1 + 7 + 6 + 2 + 1);
+        assert_eq!(body.interval(AIE2P), 2, "two loads a cycle; a conversion and a store share a slot");
+        assert_eq!(body.cycles(AIE2P), 17, "eight stages are not pipelined");
+        assert_eq!((body.stages(AIE2P), body.instructions(), body.waits(AIE2P)), (1, 6, 12));
     }
 
     #[test]
@@ -230,9 +310,9 @@ mod tests {
         let mut body = LoopBody::new();
         let value = body.load();
         body.accumulate(value);
-        assert_eq!(body.length(), 8, "a sum reads the accumulator that is widened beside it");
-        assert_eq!(body.cycles(), 3);
-        assert_eq!(body.with_unknown_trips().cycles(), 8);
+        assert_eq!(body.length(AIE2P), 8, "a sum reads the accumulator that is widened beside it");
+        assert_eq!((body.cycles(AIE2P), body.stages(AIE2P)), (3, 3));
+        assert_eq!(body.with_unknown_trips().cycles(AIE2P), 8);
     }
 
     #[test]
@@ -241,6 +321,7 @@ mod tests {
         let product = body.product(&[]);
         let sum = body.sum(&[product]);
         body.store(sum);
-        assert_eq!(body.length(), 3 + 6 + 1);
+        assert_eq!(body.length(AIE2P), 3 + 6 + 1);
+        assert_eq!(body.length(AIE2), 4 + 6 + 1, "a core of AIE2 reads accumulators a cycle earlier");
     }
 }

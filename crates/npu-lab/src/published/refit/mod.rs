@@ -4,11 +4,16 @@
 //! from their public sources and the latencies of instructions, bandwidth from a measurement. So
 //! the errors say what a prediction of kernels is worth that nobody has measured.
 
+mod attention_code;
 mod chain;
+mod derived;
 mod family;
 mod figures;
+mod function_code;
 mod groups;
+mod kernel_code;
 mod loop_schedule;
+mod product_code;
 mod search;
 mod vector_loops;
 
@@ -16,6 +21,7 @@ use std::fmt;
 
 use girih_tensor::Result;
 
+pub use derived::{derived_core_figures, derived_kernel_figures};
 pub use family::KernelFamily;
 use figures::{FigureValues, FittedFigure};
 use groups::{FitGroup, GROUPS};

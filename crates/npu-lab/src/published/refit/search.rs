@@ -116,7 +116,7 @@ fn slopes(
     let mut slopes = Vec::new();
     for figure in &group.figures {
         let from = values.of_figure(figure);
-        values.set(figure, if figure.is_whole() { from + 1.0 } else { from * (1.0 + SLOPE_CHANGE) });
+        values.set(figure, from * (1.0 + SLOPE_CHANGE));
         let step = (values.of_figure(figure) / from).ln();
         let next = logarithms(values, rows)?;
         values.set(figure, from);

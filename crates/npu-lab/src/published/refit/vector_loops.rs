@@ -4,23 +4,34 @@
 //! A value that is stored and loaded again in an iteration stays in its register, as does an accumulator that a loop
 //! loads and stores: LLVM forwards the first and promotes the second, as buffers of a core are distinct globals.
 
-use super::loop_schedule::LoopBody;
+use super::loop_schedule::{AIE2, LoopBody, VectorUnit};
 
 /// The cycles of an iteration of a figure's loop; none for other figures.
-pub(super) fn loop_cycles(figure: &str) -> Option<f64> {
-    let bodies = match figure {
-        "add.vector" => vec![add()],
-        "rope_halves.head" => vec![rotate()],
-        "silu_mul.vector" => vec![silu_mul()],
-        "gelu.vector" => vec![gelu(false)],
-        "gelu_mul.vector" => vec![gelu(true)],
-        "rms_norm.vector" => vec![sum_of_squares(false), scale_by_weights()],
-        "layer_norm.vector" => vec![sum_of_values(), sum_of_squares(true), scale_and_shift()],
-        "scale.vector" | "attend_store.vector" => vec![scale()],
-        "store_bf16.vector" => vec![store_rounded()],
+pub(super) fn loop_cycles(unit: VectorUnit, figure: &str) -> Option<f64> {
+    let (entry, loop_name) = figure.split_once('.')?;
+    let is_over_vectors = matches!(loop_name, "vector" | "head");
+    let bodies = vector_loops(unit, entry).filter(|_| is_over_vectors)?;
+    Some(bodies.iter().map(|body| f64::from(body.cycles(unit))).sum())
+}
+
+/// The loops over vectors of an entry, in their order. Cores of AIE2 have no instruction for a hyperbolic tangent.
+pub(super) fn vector_loops(unit: VectorUnit, entry: &str) -> Option<Vec<LoopBody>> {
+    let bodies = match entry {
+        "add" => vec![add()],
+        "rope_halves" | "rope_neighbours" => vec![rotate()],
+        "silu_mul" | "gelu" | "gelu_mul" if unit == AIE2 => return None,
+        "silu_mul" => vec![silu_mul()],
+        "gelu" => vec![gelu(false)],
+        "gelu_mul" => vec![gelu(true)],
+        "rms_norm" => vec![sum_of_squares(false), scale_by_weights()],
+        "layer_norm" => vec![sum_of_values(), sum_of_squares(true), scale_and_shift()],
+        "scale" | "attend_store" => vec![scale()],
+        "store_bf16" => vec![store_rounded(unit)],
+        "zero_f32" | "attend_clear" => vec![clear(unit)],
+        "copy" => vec![copy(unit)],
         _ => return None,
     };
-    Some(bodies.iter().map(|body| f64::from(body.cycles())).sum())
+    Some(bodies)
 }
 
 /// `eltwise_add/eltwise_add.py`
@@ -134,25 +145,41 @@ fn scale() -> LoopBody {
     body
 }
 
-/// f32 values become bf16.
-fn store_rounded() -> LoopBody {
+/// 16 f32 values become bf16.
+fn store_rounded(unit: VectorUnit) -> LoopBody {
     let mut body = LoopBody::new();
-    let value = body.load();
+    let value = (0..unit.vectors(16 * 4)).map(|_| body.load()).max().expect("16 values take a load");
     let rounded = body.narrow(value);
     body.store(rounded);
+    body
+}
+
+/// 16 f32 values become zeros, which a register has.
+fn clear(unit: VectorUnit) -> LoopBody {
+    let mut body = LoopBody::new();
+    (0..unit.vectors(16 * 4)).for_each(|_| body.store_constant());
+    body
+}
+
+/// 32 bf16 values, as in `copy_tile` of `attn_npu2.cc`.
+fn copy(unit: VectorUnit) -> LoopBody {
+    let mut body = LoopBody::new();
+    let values: Vec<usize> = (0..unit.vectors(32 * 2)).map(|_| body.load()).collect();
+    values.into_iter().for_each(|value| body.store(value));
     body
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::figures::{CORE, FigureValues};
+    use super::super::loop_schedule::AIE2P;
     use super::*;
 
     /// By hand, from latencies: a load 7, a product 6, a sum 6, a conversion 2, a function 2. The first instruction is in
     /// cycle 0, and the store takes one.
     #[test]
     fn cycles_are_those_counted_by_hand() {
-        let of = |figure| loop_cycles(figure).unwrap();
+        let of = |figure| loop_cycles(AIE2P, figure).unwrap();
         // The second operand is widened a cycle later.
         assert_eq!(of("add.vector"), 7.0 + 1.0 + 6.0 + 2.0 + 1.0);
         assert_eq!(of("scale.vector"), 7.0 + 8.0 + 1.0);
@@ -162,7 +189,21 @@ mod tests {
         // conversion of the other sum takes the slot for no longer.
         assert_eq!(of("rope_halves.head"), 8.0 + 4.0 + 3.0 + 6.0 + 2.0 + 1.0);
         assert_eq!(of("gelu_mul.vector") - of("gelu.vector"), 8.0, "one more product");
-        assert_eq!(loop_cycles("attend.scores"), None);
+        // Eight stages are more than LLVM accepts.
+        assert_eq!(of("copy.vector"), 7.0 + 1.0);
+        assert_eq!(of("zero_f32.vector"), 1.0);
+        assert_eq!(loop_cycles(AIE2P, "attend.scores"), None);
+    }
+
+    /// A vector of 16 f32 values takes two loads or stores there, and accumulators are read a cycle earlier.
+    #[test]
+    fn cycles_of_aie2_are_those_counted_by_hand() {
+        let of = |figure| loop_cycles(AIE2, figure);
+        assert_eq!(of("add.vector"), Some(7.0 + 1.0 + 6.0 + 2.0 + 1.0));
+        assert_eq!(of("rope_halves.head"), Some(8.0 + 4.0 + 4.0 + 6.0 + 2.0 + 1.0));
+        assert_eq!(of("zero_f32.vector"), Some(2.0));
+        assert_eq!(of("copy.vector"), Some(7.0 + 2.0));
+        assert_eq!(of("silu_mul.vector"), None);
     }
 
     /// Figures of loops that are parts of other kernels are those of these kernels.
