@@ -114,9 +114,11 @@ impl KeyRing {
         (self.lap(position) + 1).saturating_mul(self.lap_blocks())
     }
 
-    /// Whether complete blocks are copied in a step: it has the row of the turn, and there is a next lap.
+    /// Whether complete blocks are copied in a step: it has the row of the turn, there is a next lap, and the rows
+    /// do not end in a later one.
     pub fn is_turn(self, step: KeyStep) -> bool {
-        self.next_lap(step.position) <= self.last_first && step.has_position_in_block(self.turn)
+        let is_next = self.lap(step.end) <= self.lap(step.position) + 1;
+        is_next && self.next_lap(step.position) <= self.last_first && step.has_position_in_block(self.turn)
     }
 
     /// The number of tokens after which the host has the same work again.
