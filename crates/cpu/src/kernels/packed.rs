@@ -102,7 +102,7 @@ pub type FloatKernel = fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [S
 
 /// What a kernel multiplies: decoded weights and a tile of activations.
 #[derive(Clone, Copy, Debug)]
-pub struct TileOperands<'a> {
+pub struct MatmulTileOperands<'a> {
     /// How the codes become numbers.
     pub coding: Coding,
     /// The decoded weights.
@@ -116,7 +116,7 @@ pub struct TileOperands<'a> {
 }
 
 /// A kernel that multiplies panels by a tile of activations.
-pub type TileKernel = fn(operands: TileOperands<'_>, sums: &mut [Sums]);
+pub type TileKernel = fn(operands: MatmulTileOperands<'_>, sums: &mut [Sums]);
 
 /// The kernels that multiply packed weights.
 ///

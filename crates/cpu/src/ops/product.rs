@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::activations::{ActivationKind, PackedActivations, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{
-    BAND, Band, DEPTH, FLOAT_DEPTH, FloatKernel, GROUP, LINE, NARROW, PanelGroup, TILE, TileOperands,
+    BAND, Band, DEPTH, FLOAT_DEPTH, FloatKernel, GROUP, LINE, MatmulTileOperands, NARROW, PanelGroup, TILE,
 };
 use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::packed_matrix::PackedMatrix;
@@ -96,7 +96,10 @@ impl Product<'_> {
                         let x = self.x.part(block, tile);
                         let (sums, next) =
                             (&mut sums[tile.0..tile.0 + tile.1], next.next().unwrap_or_default());
-                        (table.matmul.tile)(TileOperands { coding, panels: &panels, groups, x, next }, sums);
+                        (table.matmul.tile)(
+                            MatmulTileOperands { coding, panels: &panels, groups, x, next },
+                            sums,
+                        );
                     }
                 }
             }

@@ -17,7 +17,7 @@ use super::product::{Product, fp16_kernel};
 use crate::activations::ActivationKind;
 use crate::kernels::Table;
 use crate::kernels::packed::{
-    Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, NARROW, PanelGroup, Sums, TILE, TileOperands,
+    Band, DEPTH, FLOAT_DEPTH, GROUP, LINE, MatmulTileOperands, NARROW, PanelGroup, Sums, TILE,
 };
 
 /// Words that are gathered at once: a block of floats of a whole tile.
@@ -121,7 +121,10 @@ impl SparseProduct<'_> {
                 let (mut panels, groups) = ([[PanelGroup::ZERO; DEPTH]; 2], columns / GROUP);
                 (table.matmul.decode)(band, 0, groups, &mut panels);
                 each_tile(&mut |x, sums| {
-                    (table.matmul.tile)(TileOperands { coding, panels: &panels, groups, x, next: &[] }, sums);
+                    (table.matmul.tile)(
+                        MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] },
+                        sums,
+                    );
                 });
             }
             ActivationKind::Bf16Pairs => each_tile(&mut |x, sums| (table.matmul.bf16)(band, 0, x, sums)),

@@ -9,8 +9,8 @@ use girih_cpu::kernels::attend::{
     AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, MaxSum, ValueBlock, WIDTHS,
 };
 use girih_cpu::kernels::packed::{
-    BAND, Band, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, PanelGroup, Panels,
-    QuantizeRow, Sums, TileKernel, TileOperands,
+    BAND, Band, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, MatmulTileOperands,
+    PanelGroup, Panels, QuantizeRow, Sums, TileKernel,
 };
 use girih_graph::BLOCK_POSITIONS;
 
@@ -109,69 +109,69 @@ fn narrow_by(tile: TileKernel, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         (right().decode)(band, index * DEPTH, x.len() / words, &mut panels);
-        tile(TileOperands { coding, panels: &panels, groups: x.len() / words, x, next: &[] }, sums);
+        tile(MatmulTileOperands { coding, panels: &panels, groups: x.len() / words, x, next: &[] }, sums);
     }
 }
 
 /// Multiplies panels after `change` was applied to each group.
-fn with_groups(change: impl Fn(&mut PanelGroup), operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn with_groups(change: impl Fn(&mut PanelGroup), operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     let mut panels = *operands.panels;
     panels.as_flattened_mut().iter_mut().for_each(change);
-    (right().tile)(TileOperands { panels: &panels, ..operands }, sums);
+    (right().tile)(MatmulTileOperands { panels: &panels, ..operands }, sums);
 }
 
-fn neighbours_scale(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn neighbours_scale(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     with_groups(|group| group.scales[0].swap(6, 7), operands, sums);
 }
 
-fn minimums_added(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn minimums_added(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     let negate = |group: &mut PanelGroup| group.minimums.as_flattened_mut().iter_mut().for_each(|m| *m = -*m);
     with_groups(negate, operands, sums);
 }
 
-fn one_scale_for_both_halves(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn one_scale_for_both_halves(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     with_groups(|group| group.scales[1] = group.scales[0], operands, sums);
 }
 
-fn codes_of_seven_bits(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn codes_of_seven_bits(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     let cut = |group: &mut PanelGroup| group.codes.as_flattened_mut().iter_mut().for_each(|c| *c &= 0x7f);
     with_groups(cut, operands, sums);
 }
 
-fn last_column_missing(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn last_column_missing(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     let last = sums.len() - 1;
     let kept = sums[last];
     (right().tile)(operands, sums);
     sums[last] = kept;
 }
 
-fn first_group_skipped(operands: TileOperands<'_>, sums: &mut [Sums]) {
-    let TileOperands { coding, groups, x, .. } = operands;
+fn first_group_skipped(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
+    let MatmulTileOperands { coding, groups, x, .. } = operands;
     let (mut without, x) = (*operands.panels, &x[coding.words() * sums.len()..]);
     without.iter_mut().for_each(|panel| panel.rotate_left(1));
-    (right().tile)(TileOperands { panels: &without, groups: groups - 1, x, ..operands }, sums);
+    (right().tile)(MatmulTileOperands { panels: &without, groups: groups - 1, x, ..operands }, sums);
 }
 
-fn last_group_skipped(operands: TileOperands<'_>, sums: &mut [Sums]) {
-    (right().tile)(TileOperands { groups: operands.groups - 1, ..operands }, sums);
+fn last_group_skipped(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
+    (right().tile)(MatmulTileOperands { groups: operands.groups - 1, ..operands }, sums);
 }
 
-fn one_group_more(operands: TileOperands<'_>, sums: &mut [Sums]) {
-    let TileOperands { coding, groups, x, .. } = operands;
+fn one_group_more(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
+    let MatmulTileOperands { coding, groups, x, .. } = operands;
     let words = coding.words() * sums.len();
     let again = [x, &x[x.len() - words..]].concat();
     let mut panels = *operands.panels;
     panels.iter_mut().filter(|_| groups < DEPTH).for_each(|panel| panel[groups] = panel[groups - 1]);
     (right().tile)(
-        TileOperands { panels: &panels, groups: DEPTH.min(groups + 1), x: &again, ..operands },
+        MatmulTileOperands { panels: &panels, groups: DEPTH.min(groups + 1), x: &again, ..operands },
         sums,
     );
 }
 
 /// Adds two products in 16 bits with saturation, as `vpmaddubsw` does.
-fn saturating(operands: TileOperands<'_>, sums: &mut [Sums]) {
+fn saturating(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     (right().tile)(operands, sums);
-    let TileOperands { coding, panels, groups, x, .. } = operands;
+    let MatmulTileOperands { coding, panels, groups, x, .. } = operands;
     let columns = sums.len();
     for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
         for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {

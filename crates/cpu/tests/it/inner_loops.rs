@@ -12,7 +12,7 @@
 use std::hint::black_box;
 
 use girih_cpu::kernels::attend::{CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock};
-use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE, TileOperands};
+use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, MatmulTileOperands, PanelGroup, TILE};
 use girih_cpu::kernels::peaks::time_stamp;
 use girih_cpu::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use girih_cpu::kernels::{Table, by_name, tables};
@@ -91,7 +91,7 @@ fn tiles(table: &Table) {
             ticks(|| {
                 let (groups, x) = (iterations / 2, black_box(&x.words[..]));
                 (table.matmul.tile)(
-                    TileOperands { coding, panels: &panels, groups, x, next: &[] },
+                    MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] },
                     black_box(&mut sums),
                 );
             })

@@ -2,8 +2,8 @@
 //! are compared with `f64`, and float kernels are within their bound.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
-    TILE, TileOperands,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, MatmulTileOperands, NARROW, Panel,
+    PanelGroup, Scales, TILE,
 };
 use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{Table, tables};
@@ -156,7 +156,7 @@ fn panels_and_their_matmuls_are_equal_in_all_tables() {
                 let panels = decoded(table, band, first, count);
                 let x = &x[first * each..];
                 (table.matmul.tile)(
-                    TileOperands { coding, panels: &panels, groups: count, x, next: &[] },
+                    MatmulTileOperands { coding, panels: &panels, groups: count, x, next: &[] },
                     &mut sums,
                 );
             }
@@ -411,7 +411,10 @@ fn infinite_and_too_large_scales_yield_no_finite_sum() {
             let (mut narrow, mut tile) = ([[0.0; BAND]; 1], [[0.0; BAND]; TILE]);
             (table.matmul.narrow)(band, &few, &mut narrow);
             let panels = &decoded(table, band, 0, 2);
-            (table.matmul.tile)(TileOperands { coding, panels, groups: 2, x: &many, next: &[] }, &mut tile);
+            (table.matmul.tile)(
+                MatmulTileOperands { coding, panels, groups: 2, x: &many, next: &[] },
+                &mut tile,
+            );
             // The bits of a NaN depend on the processor.
             let number = |sum: &f32| if sum.is_nan() { f32::NAN.to_bits() } else { sum.to_bits() };
             let sums: Vec<u32> = narrow.iter().chain(&tile).flatten().map(number).collect();

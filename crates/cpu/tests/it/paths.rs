@@ -2,7 +2,7 @@
 //! paths of matmuls.
 
 use girih_cpu::kernels::packed::{
-    BAND, Band, DEPTH, FloatKernel, GROUP, Layout, NARROW, PanelGroup, Sums, TILE, TileOperands,
+    BAND, Band, DEPTH, FloatKernel, GROUP, Layout, MatmulTileOperands, NARROW, PanelGroup, Sums, TILE,
 };
 use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{QUANT_GROUP, Table};
@@ -150,7 +150,7 @@ pub fn check_tile(
     let (panels, words) = (memory.place(&[decoded(band, first, x.groups)]), memory.place(&x.words));
     let start = random_sums(x.columns, operands);
     let mut sums = memory.place(&start);
-    let operands = TileOperands {
+    let operands = MatmulTileOperands {
         coding: coding(band.layout),
         panels: &panels[0],
         groups: x.groups,

@@ -49,7 +49,8 @@ mod tests {
     use super::*;
     use crate::kernels::avx2::Pairs;
     use crate::kernels::packed::{
-        BAND, Band, Coding, GROUP, INTEGER_BIAS, Layout, NARROW, PanelGroup, Panels, Sums, TILE, TileOperands,
+        BAND, Band, Coding, GROUP, INTEGER_BIAS, Layout, MatmulTileOperands, NARROW, PanelGroup, Panels,
+        Sums, TILE,
     };
     use crate::kernels::prefetch::PrefetchChoice;
 
@@ -226,7 +227,8 @@ mod tests {
                 let x = words(coding, columns, &mut random);
                 let tile = |table: &Table| {
                     let mut sums = [[1.5; BAND]; TILE];
-                    let operands = TileOperands { coding, panels: &panels, groups: GROUPS, x: &x, next: &[] };
+                    let operands =
+                        MatmulTileOperands { coding, panels: &panels, groups: GROUPS, x: &x, next: &[] };
                     (table.matmul.tile)(operands, &mut sums[..columns]);
                     bits(&sums)
                 };

@@ -10,7 +10,7 @@ use super::tiles::{ProcessorTiles, TILE_ROW_BYTES, TILES, TileInstructions, Tile
 use super::transposed::put_columns;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{
-    GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, PanelGroup, Sums, TileOperands,
+    GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, MatmulKernels, MatmulTileOperands, PanelGroup, Sums,
 };
 use crate::kernels::table::Table;
 use crate::kernels::vector::packed::{
@@ -79,7 +79,7 @@ const SUMS: usize = 2;
 fn tile<T: TileInstructions>(
     isa: Avx512,
     permission: T::Permission,
-    operands: TileOperands<'_>,
+    operands: MatmulTileOperands<'_>,
     sums: &mut [Sums],
 ) {
     let coding = operands.coding;
@@ -101,7 +101,7 @@ fn tile<T: TileInstructions>(
 fn add<T: TileInstructions, const C: usize, const ROWS: usize, const MINIMUMS: bool>(
     isa: Avx512,
     permission: T::Permission,
-    TileOperands { panels, groups, x, next, .. }: TileOperands<'_>,
+    MatmulTileOperands { panels, groups, x, next, .. }: MatmulTileOperands<'_>,
     sums: &mut [Sums; C],
 ) {
     let parts = ROWS - LINES - 1;
@@ -224,7 +224,7 @@ mod tests {
                 let x = words(coding, groups, columns, &mut random);
                 let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
                 let (mut seen, mut wanted) = (begun.clone(), begun);
-                let operands = TileOperands { coding, panels: &panels, groups, x: &x, next: &[] };
+                let operands = MatmulTileOperands { coding, panels: &panels, groups, x: &x, next: &[] };
                 expected(operands, &mut wanted);
                 tile::<EmulatedTiles>(avx512, (), operands, &mut seen);
                 let bits =

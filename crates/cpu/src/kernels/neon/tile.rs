@@ -13,7 +13,7 @@
 use std::hint::black_box;
 
 use super::{ByteProduct, Floats, Integers, Neon};
-use crate::kernels::packed::{DEPTH, INTEGER_BIAS_FLOAT, LINE, PanelGroup, Sums, TILE, TileOperands};
+use crate::kernels::packed::{DEPTH, INTEGER_BIAS_FLOAT, LINE, MatmulTileOperands, PanelGroup, Sums, TILE};
 use crate::kernels::vector::packed::{
     HALVED, LINES, NextLines, PLAIN, first_integer, float, prefetch_next, scale_in,
 };
@@ -37,7 +37,7 @@ pub(super) trait TileProduct: ByteProduct {
 }
 
 /// Adds to `sums` the matmul of groups of panels with 4, 8 or 12 columns.
-pub(super) fn tile<D: TileProduct>(isa: Neon<D>, operands: TileOperands<'_>, sums: &mut [Sums]) {
+pub(super) fn tile<D: TileProduct>(isa: Neon<D>, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
@@ -54,7 +54,7 @@ pub(super) fn tile<D: TileProduct>(isa: Neon<D>, operands: TileOperands<'_>, sum
 
 /// Adds the multiply-accumulates of both halves of a band with `C` columns.
 struct NeonTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
-    TileOperands<'a>,
+    MatmulTileOperands<'a>,
     &'a mut [Sums],
 );
 
@@ -63,7 +63,7 @@ impl<D: TileProduct, const C: usize, const ROWS: usize, const BITS: u8, const MI
 {
     #[inline(always)]
     fn run(self, isa: Neon<D>) {
-        let NeonTile(TileOperands { panels, groups, x, next, .. }, sums) = self;
+        let NeonTile(MatmulTileOperands { panels, groups, x, next, .. }, sums) = self;
         let x = &x.as_chunks::<C>().0.as_chunks::<ROWS>().0[..groups];
         let mut arranged = [[[0; C]; LINES]; DEPTH];
         if D::ARRANGES {

@@ -6,8 +6,8 @@ use super::fp16::fp16;
 use super::quantize::quantize;
 use crate::kernels::layout::{Codes, E2M1, IQ4, Scales};
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, LINE, MatmulKernels, Panel,
-    PanelGroup, TileOperands,
+    BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, LANES, LINE, MatmulKernels,
+    MatmulTileOperands, Panel, PanelGroup,
 };
 
 pub(crate) const MATMUL: MatmulKernels =
@@ -21,7 +21,7 @@ pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         let groups = x.len() / words;
         decode(band, index * DEPTH, groups, &mut panels);
-        tile(TileOperands { coding, panels: &panels, groups, x, next: &[] }, sums);
+        tile(MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] }, sums);
     }
 }
 
@@ -151,8 +151,8 @@ fn scaled(outer: &[f32; LANES], inner: impl Fn(usize) -> i8) -> [f32; LANES] {
 }
 
 /// Multiplies panels by columns of integers.
-fn tile(operands: TileOperands<'_>, sums: &mut [[f32; BAND]]) {
-    let TileOperands { coding, panels, groups, x, next: _ } = operands;
+fn tile(operands: MatmulTileOperands<'_>, sums: &mut [[f32; BAND]]) {
+    let MatmulTileOperands { coding, panels, groups, x, next: _ } = operands;
     let columns = sums.len();
     for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
         for (column, sums) in sums.iter_mut().enumerate() {

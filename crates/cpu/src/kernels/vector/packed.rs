@@ -49,8 +49,8 @@ use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::machine::{prefetch_address_l1, prefetch_address_l2};
 use crate::kernels::packed::{
-    Band, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
-    TileOperands,
+    Band, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, MatmulTileOperands, NARROW, PanelGroup, Panels,
+    Sums, TILE,
 };
 use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
 
@@ -450,7 +450,7 @@ fn put<I: Packed, P: IntegerLayout>(
     }
 }
 
-pub(super) fn tile<I: Packed>(isa: I, operands: TileOperands<'_>, sums: &mut [Sums]) {
+pub(super) fn tile<I: Packed>(isa: I, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
@@ -470,7 +470,7 @@ pub(super) fn tile<I: Packed>(isa: I, operands: TileOperands<'_>, sums: &mut [Su
 
 /// Adds the multiply-accumulates of both halves of a band with `C` columns.
 struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
-    TileOperands<'a>,
+    MatmulTileOperands<'a>,
     &'a mut [Sums],
 );
 
@@ -494,7 +494,7 @@ impl<const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>
     /// share each broadcast of an activation.
     #[inline(always)]
     fn add<I: Packed, const N: usize>(self, isa: I) {
-        let MatmulTile(TileOperands { panels: [low, high], groups, x, next, .. }, sums) = self;
+        let MatmulTile(MatmulTileOperands { panels: [low, high], groups, x, next, .. }, sums) = self;
         let (low, high) = (&low[..groups], &high[..groups]);
         let turns = turns::<I, BITS>(if ROWS == HALVED { 2 } else { 1 });
         let mut next = NextLines::new(next, groups * I::PIECES * (C / N));
