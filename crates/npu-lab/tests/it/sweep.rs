@@ -94,7 +94,7 @@ fn the_published_tiles_are_timed_as_validated() {
     let strix = Target::named("xdna2-strix").unwrap();
     let [prefill, token] = passes(&strix)[..] else { panic!("two passes") };
     let [prefill_millis, token_millis] = [prefill, token].map(|pass| pass.millis);
-    // Published: 1060 to 1130 and 82 to 92.
+    // Published: 1060 to 1130 and 82 to 92. Prefill is 6 % below; the cost of a configured tile was chosen for the token.
     assert!((985.0..1130.0).contains(&prefill_millis), "{prefill_millis}");
     assert!((82.0..92.0).contains(&token_millis), "{token_millis}");
     let measured = strix.clone().with_measured_dram();

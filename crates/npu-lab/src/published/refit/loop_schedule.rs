@@ -83,8 +83,9 @@ impl VectorUnit {
     }
 }
 
-/// Stages that LLVM's pipeliner accepts (`pipeliner-max-stages`). Loops that would need more stay as they are scheduled.
-const MAX_STAGES: u32 = 3;
+/// Stages behind the first that LLVM's pipeliner accepts (`pipeliner-max-stages`, which it compares with the number of the last stage).
+/// Loops that would need more stay as they are scheduled.
+const MAX_FURTHER_STAGES: u32 = 3;
 
 impl InstructionKind {
     /// Cycles until another instruction can use the result.
@@ -233,7 +234,7 @@ impl LoopBody {
     /// Iterations that are under way at once; one if the loop is not pipelined.
     pub fn stages(&self, unit: VectorUnit) -> u32 {
         let further = (self.length(unit) - 1) / self.interval(unit);
-        if self.has_known_trips && further <= MAX_STAGES { 1 + further } else { 1 }
+        if self.has_known_trips && further <= MAX_FURTHER_STAGES { 1 + further } else { 1 }
     }
 
     /// Cycles from the first instruction to the last one, both included.

@@ -30,9 +30,9 @@ pub(super) fn gemm_bfp16(unit: VectorUnit) -> Vec<KernelFunction> {
     product(unit, WideSums::Stored, multiply(8, 0, 4))
 }
 
-/// A product of int8 values: two blocks of 8×8 on each side, those of one transposed.
+/// A product of int8 values: two blocks of 8×8 on each side, those of one transposed. AIE2 multiplies half as many in a cycle.
 pub(super) fn gemm_int8(unit: VectorUnit) -> Vec<KernelFunction> {
-    product(unit, WideSums::Stored, multiply(4 * unit.vectors(64), 4, 4))
+    product(unit, WideSums::Stored, multiply(4 * unit.vectors(64), 4, 4 * unit.vectors(64)))
 }
 
 /// The code of a product, given one step of eight terms of a block of 16×16.
