@@ -112,8 +112,11 @@ impl PrecisionRule {
     /// The rule for the kernels of `table`.
     pub(crate) fn for_table(self, table: &Table) -> PrecisionRule {
         match self {
-            PrecisionRule::Requested(ActivationPrecision::Fp16) if table.matmul.fp16.is_some() => {
-                PrecisionRule::Fp16Products
+            PrecisionRule::Requested(ActivationPrecision::Fp16) | PrecisionRule::Fp16Products => {
+                match table.matmul.fp16 {
+                    Some(_) => PrecisionRule::Fp16Products,
+                    None => PrecisionRule::Requested(ActivationPrecision::Fp16),
+                }
             }
             rule => rule,
         }
@@ -209,7 +212,8 @@ impl ActivationKind {
     pub fn rounding(self, table: &Table) -> Rounding {
         let precision = self.precision();
         if self == ActivationKind::Fp16Groups {
-            return Rounding { name: precision.name(), format: DType::BF16, multiplied: FP16_NAME };
+            // The name says which bits the results have: other tables round activations alike, but add up in f32.
+            return Rounding { name: FP16_NAME, format: DType::BF16, multiplied: FP16_NAME };
         }
         let multiplied = match self {
             ActivationKind::Bf16Pairs => table.matmul.bf16_name(),

@@ -74,7 +74,7 @@ const SUMMED_FP16: FloatFormat =
 /// The largest number of [`SUMMED_FP16`].
 const LARGEST_SUMMED: f32 = 4.0 - 1.0 / 512.0;
 
-/// The largest weight, by size, of which products with a group of such numbers never add up to more than half precision holds: 32
+/// The largest size of a weight with which no sum of a group overflows: 32
 /// products of at most 2,000 are 64,000, and as many roundings by at most 16 stay below 65,520.
 pub(crate) const LARGEST_SUMMED_WEIGHT: f32 = 500.0;
 

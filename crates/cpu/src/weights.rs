@@ -1,6 +1,6 @@
 //! Weights on this backend: matrices packed for the kernels, vectors as `f32`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use girih_graph::backend::WeightTouch;
@@ -403,10 +403,12 @@ impl CpuWeights {
         }
     }
 
-    /// Refuses a weight in half precision of which a number is too large for sums in half precision.
+    /// Refuses weights in half precision with a number too large for sums in half precision.
     pub(crate) fn check_fp16_sums(&self, graph: &Graph) -> Result<(), Error> {
         let largest = f16::from_f32(LARGEST_SUMMED_WEIGHT).to_bits();
-        for weight in multiplied_weights(graph).map(|weight| graph.value(weight)) {
+        // Each once, though several nodes may read it.
+        let weights: BTreeSet<ValueId> = multiplied_weights(graph).collect();
+        for weight in weights.into_iter().map(|weight| graph.value(weight)) {
             if Layout::of(weight.dtype) != Layout::F16 {
                 continue;
             }

@@ -121,8 +121,8 @@ impl BackendOption {
             name: "act-precision",
             placeholder: "PRECISION",
             help: "Precision to which activations are rounded before matmuls; with int8 and int8x2, float weights \
-                still use f32 activations; int8x2 is two int8 terms, about 15 bits; fp16 and fp8 only show their \
-                error, but fp16 multiplies F16 weights faster where AVX512-FP16 is; a GPU has f32 and int8 [default: int8 for quantized weights; bf16 for BF16 weights on AMD \
+                still use f32 activations; int8x2 is two int8 terms, about 15 bits; fp16 and fp8 mostly show \
+                their error; a GPU has f32 and int8 [default: int8 for quantized weights; bf16 for BF16 weights on AMD \
                 Zen 4 and 5, but not in verify, diagnose and perplexity; else f32]",
             values: AllowedValues::OneOf(names),
             repeats: false,

@@ -151,8 +151,8 @@ pub struct MatmulKernels {
     /// up the first products of 16 words from zero on, and the second ones, then both, and adds that to the sum.
     pub bf16: FloatKernel,
     /// As `floats`, with a band of [`Layout::F16`] and half-precision numbers under scales, whose products are added up in half
-    /// precision: `x` has for each [`GROUP`] columns of weights as many rows of words, both halves of which are the number, zeros
-    /// behind the last one, and a row of scales. From zero on, a fused multiply-add for each column yields a group's sum, which times
+    /// precision. For each [`GROUP`] columns of weights, `x` has as many rows of words, then a row of scales. A word holds its number in
+    /// both halves; rows behind the last column are zeros. From zero on, a fused multiply-add for each column yields a group's sum, which times
     /// its scale is added to the result by another one. All kernels have the same bits. None where the table's instructions
     /// have no such product: there, the rounded numbers are multiplied by `floats`.
     pub fp16: Option<FloatKernel>,

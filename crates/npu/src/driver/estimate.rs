@@ -185,8 +185,8 @@ pub struct HostSpread {
     pub usual_position: u32,
 }
 
-/// A token is usual if it takes at most this many times the mean. Attention on the host
-/// grows by less within a block, as do tokens at which some layers copy a block of keys and values.
+/// A token is usual if it takes at most this many times the mean. Neither attention
+/// on the host within a block nor a block of keys and values that is copied takes that much.
 const USUAL: f64 = 2.0;
 
 impl HostSeconds {
@@ -204,8 +204,8 @@ impl HostSpread {
 }
 
 /// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
-/// `position` tokens. A single row stands for the last tokens up to that one: a block of them, or as many as
-/// the longest window takes to move over its slots, among which the host copies blocks of keys and values.
+/// `position` tokens. A single row stands for the last tokens up to that one: a block of them, or those
+/// of a lap of the longest window, so that copies of keys and values are included.
 pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> HostSpread {
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);

@@ -194,6 +194,21 @@ mod tests {
         }
     }
 
+    /// Programs for contexts of 1,024 and 8,192 positions share an object.
+    #[test]
+    fn a_program_for_a_longer_context_finds_the_copies_of_a_shorter_one() {
+        for turn in [0, 7, 30] {
+            let long = ring(512, 12, turn);
+            let short = KeyRing { last_first: (1024 - 512) / 64, ..long };
+            let mut held = vec![SlotContent::default(); long.slots()];
+            for position in 0..4000 {
+                let ring = if position < 1024 { short } else { long };
+                let blocks = count(&record_step(&mut held, ring, appended(position)));
+                assert!(blocks <= 1, "turn {turn} at {position}: {blocks} blocks");
+            }
+        }
+    }
+
     /// The first position at which a program reads another block than it should, if it appends this number of
     /// slots behind the right one.
     fn misread(ring: KeyRing, shift: usize) -> Option<u32> {

@@ -13,8 +13,8 @@
 //! lap 1  3  4  5                the block that grows is written again
 //! ```
 //!
-//! So a window that moves writes one block. The copies are ahead of the next lap, for each layer at another
-//! position of a block of positions, its turn. A lap begins after the turn, with the block that grows.
+//! So a window that moves writes one block. Each layer copies at one position of the 64 of a block, its turn, so
+//! that layers copy at different tokens. The position after a turn may begin a lap: then the host writes the block that grows.
 
 use std::ops::Range;
 
@@ -114,11 +114,11 @@ impl KeyRing {
         (self.lap(position) + 1).saturating_mul(self.lap_blocks())
     }
 
-    /// Whether complete blocks are copied in a step: it has the row of the turn, there is a next lap, and the rows
-    /// do not end in a later one.
+    /// Whether complete blocks are copied in a step: it has the row of the turn, and the rows do not end behind the next
+    /// lap. That lap may be one of a program for a longer context, which shares the object.
     pub fn is_turn(self, step: KeyStep) -> bool {
         let is_next = self.lap(step.end) <= self.lap(step.position) + 1;
-        is_next && self.next_lap(step.position) <= self.last_first && step.has_position_in_block(self.turn)
+        is_next && step.has_position_in_block(self.turn)
     }
 
     /// The number of tokens after which the host has the same work again.

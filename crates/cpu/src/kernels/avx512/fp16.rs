@@ -89,7 +89,7 @@ unsafe fn multiply_add(mut sum: __m512i, line: &Line, word: u32) -> __m512i {
             sum = inout(zmm_reg) sum,
             line = in(zmm_reg) line,
             x = in(zmm_reg) x,
-            options(pure, nomem, nostack, preserves_flags),
+            options(pure, nomem, nostack),
         );
     }
     sum
