@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(bits(f32::INFINITY, 1.0, 1.0), number(f32::INFINITY));
     }
 
-    /// Two groups, of which the second has a column: `1 · 2 · 0.5 + 3 · 4 · 2`.
+    /// A group of 32 columns under the scale 0.5, and one of a single column under the scale 2.
     #[test]
     fn groups_have_scales() {
         let word = |x: f32| u32::from(f16::from_f32(x).to_bits()) * 0x1_0001;

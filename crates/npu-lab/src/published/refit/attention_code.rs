@@ -58,7 +58,7 @@ pub(super) fn attend_store(unit: VectorUnit) -> Vec<KernelFunction> {
 
 /// A vector of bf16 values of a loop.
 fn load(unit: VectorUnit, body: &mut LoopBody) -> usize {
-    (0..unit.vectors(LANES * 2)).map(|_| body.load()).max().expect("a vector takes a load")
+    body.load_vectors(unit.vectors(LANES * 2))
 }
 
 fn store(unit: VectorUnit, body: &mut LoopBody, value: usize) {
@@ -66,9 +66,14 @@ fn store(unit: VectorUnit, body: &mut LoopBody, value: usize) {
 }
 
 fn fill(unit: VectorUnit) -> KernelFunction {
+    function(1, vec![CodePart::Scalars(CONSTANT + 1), cleared(unit)])
+}
+
+/// A loop that sets vectors to a constant.
+fn cleared(unit: VectorUnit) -> CodePart {
     let mut body = LoopBody::new();
-    (0..unit.vectors(LANES * 2)).for_each(|_| body.store_constant());
-    function(1, vec![CodePart::Scalars(CONSTANT + 1), CodePart::Loop(body)])
+    body.store_constants(unit.vectors(LANES * 2));
+    CodePart::Loop(body)
 }
 
 /// `vector_copy_32elems`
@@ -197,8 +202,6 @@ fn sum_of_values(unit: VectorUnit) -> Vec<CodePart> {
 /// `apply_causal_mask`: a fill above the diagonal, nothing below it, and rows of eight columns on it, with four cases, of
 /// which one compares eight columns.
 fn mask(unit: VectorUnit) -> Vec<CodePart> {
-    let mut cleared = LoopBody::new();
-    (0..unit.vectors(LANES * 2)).for_each(|_| cleared.store_constant());
     let mut read = LoopBody::new();
     let row = read.load();
     let selected = read.shuffle(&[row]);
@@ -207,5 +210,5 @@ fn mask(unit: VectorUnit) -> Vec<CodePart> {
     columns.extend([0; 3].map(CodePart::Guard));
     let rows = CodePart::Around(vec![CodePart::Scalars(4), CodePart::Around(columns)]);
     let case = || CodePart::Guard(0);
-    vec![CodePart::Scalars(2 * CONSTANT), case(), CodePart::Loop(cleared), case(), rows]
+    vec![CodePart::Scalars(2 * CONSTANT), case(), cleared(unit), case(), rows]
 }

@@ -70,7 +70,7 @@ pub(super) enum CodePart {
 /// A function that an entry calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KernelFunction {
-    /// The number of calls, of which each takes its cycles.
+    /// How often a kernel calls the function.
     pub calls: u32,
     /// The loops that begin in a call beside the first one of each kind.
     pub loops: u32,

@@ -46,7 +46,7 @@ pub(super) fn kernel_functions(unit: VectorUnit, entry: &str) -> Option<Vec<Kern
         "gemv_bf16" => gemv(unit),
         "gemv_bf16_part" => gemv_part(unit),
         "gemv_q4nx" => gemv_q4nx(unit),
-        "dequant_q4nx" => dequantize(unit),
+        "dequant_q4nx" => dequantize(),
         "unpack_q4nx" => unpack(unit),
         "attend_clear" => attend_clear(unit),
         "attend" => [attend_scores(unit), attend_values(unit)].concat(),
@@ -82,8 +82,8 @@ fn elements(arguments: u32, scalars: u32, unit: VectorUnit, entry: &str) -> Vec<
     vec![function(arguments, [CodePart::Scalars(scalars)].into_iter().chain(loops).collect())]
 }
 
-/// A loop over rows, of which figures have all: pointers, rows, the length of a row, the number that divides sums, and
-/// epsilon are set.
+/// The call of a norm: its arguments are three pointers, rows, the length of a row, the number that divides sums, and
+/// epsilon. Its rows have figures of their own.
 fn norm() -> Vec<KernelFunction> {
     vec![function(7, vec![CodePart::Scalars(ROUNDING + 2), CodePart::Around(Vec::new())])]
 }

@@ -143,20 +143,20 @@ impl LoopBody {
         self.issue(InstructionKind::Load, &[])
     }
 
-    /// Loads this many vectors, for what comes after.
-    pub fn load_all(&mut self, vectors: u32) {
-        for _ in 0..vectors {
-            self.load();
-        }
+    /// Loads this many vectors, at least one, and returns the last to arrive.
+    pub fn load_vectors(&mut self, vectors: u32) -> usize {
+        (0..vectors).map(|_| self.load()).last().expect("at least one vector is loaded")
     }
 
     pub fn store(&mut self, value: usize) {
         self.issue(InstructionKind::Store, &[value]);
     }
 
-    /// Stores what a register has from before the loop.
-    pub fn store_constant(&mut self) {
-        self.issue(InstructionKind::Store, &[]);
+    /// Stores this many vectors of what a register has from before the loop.
+    pub fn store_constants(&mut self, vectors: u32) {
+        for _ in 0..vectors {
+            self.issue(InstructionKind::Store, &[]);
+        }
     }
 
     /// A product in an accumulator.

@@ -80,7 +80,7 @@ pub(super) fn step_of_gemm(unit: VectorUnit) -> LoopBody {
 /// Loads, shuffles of the last loads, and products of all.
 fn multiply(loads: u32, shuffles: u32, products: u32) -> LoopBody {
     let mut body = LoopBody::new();
-    let mut value = (0..loads).map(|_| body.load()).max().expect("a product has operands");
+    let mut value = body.load_vectors(loads);
     for _ in 0..shuffles {
         value = body.shuffle(&[value]);
     }
@@ -92,7 +92,9 @@ fn loaded_sums(unit: VectorUnit, sums: WideSums) -> LoopBody {
     let mut body = LoopBody::new();
     let vectors = unit.vectors(SUMS);
     match sums {
-        WideSums::Stored => body.load_all(vectors),
+        WideSums::Stored => {
+            body.load_vectors(vectors);
+        }
         WideSums::Rounded => {
             let halves: Vec<usize> = (0..vectors / 2).map(|_| body.load()).collect();
             for half in halves {
@@ -108,7 +110,7 @@ fn stored_sums(unit: VectorUnit, sums: WideSums) -> LoopBody {
     let mut body = LoopBody::new();
     let vectors = unit.vectors(SUMS);
     match sums {
-        WideSums::Stored => (0..vectors).for_each(|_| body.store_constant()),
+        WideSums::Stored => body.store_constants(vectors),
         WideSums::Rounded => {
             let halves: Vec<usize> = (0..vectors / 2).map(|_| body.narrow_constant()).collect();
             halves.into_iter().for_each(|half| body.store(half));
@@ -120,7 +122,7 @@ fn stored_sums(unit: VectorUnit, sums: WideSums) -> LoopBody {
 /// `mv.cc`: the function of a product, and the one that sets its results to zero before.
 pub(super) fn gemv(unit: VectorUnit) -> Vec<KernelFunction> {
     let mut clear = LoopBody::new();
-    clear.store_constant();
+    clear.store_constants(1);
     let fill = vec![CodePart::Scalars(CONSTANT + 2), CodePart::Loop(clear), CodePart::Guard(0)];
     vec![rows_of_gemv(unit, 6), function(1, fill)]
 }
@@ -134,7 +136,7 @@ pub(super) fn gemv_part(unit: VectorUnit) -> Vec<KernelFunction> {
 /// its sums wait for products.
 pub(super) fn step_of_gemv(unit: VectorUnit) -> LoopBody {
     let mut step = LoopBody::new().with_unknown_trips();
-    let loads = (0..2 * unit.vectors(64 * 2)).map(|_| step.load()).max().expect("64 values take loads");
+    let loads = step.load_vectors(2 * unit.vectors(64 * 2));
     for _ in 0..4 {
         match unit {
             AIE2 => step.accumulate_product(&[loads]),
@@ -193,8 +195,8 @@ pub(super) fn gemv_q4nx(unit: VectorUnit) -> Vec<KernelFunction> {
     }
     let sums = unit.vectors(16 * 4);
     let (mut loads, mut stores) = (LoopBody::new(), LoopBody::new());
-    loads.load_all(sums);
-    (0..sums).for_each(|_| stores.store_constant());
+    loads.load_vectors(sums);
+    stores.store_constants(sums);
     let half = vec![
         CodePart::Scalars(6),
         CodePart::Straight(loads),
@@ -224,7 +226,7 @@ fn block_of_tile() -> (LoopBody, usize) {
 }
 
 /// `dequant_q4nx`: groups, rows of blocks and columns, with eight rows stored apart.
-pub(super) fn dequantize(_unit: VectorUnit) -> Vec<KernelFunction> {
+pub(super) fn dequantize() -> Vec<KernelFunction> {
     let (mut body, block) = block_of_tile();
     for _ in 0..8 {
         let row = body.shuffle(&[block]);

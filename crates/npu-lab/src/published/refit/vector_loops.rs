@@ -148,7 +148,7 @@ fn scale() -> LoopBody {
 /// 16 f32 values become bf16.
 fn store_rounded(unit: VectorUnit) -> LoopBody {
     let mut body = LoopBody::new();
-    let value = (0..unit.vectors(16 * 4)).map(|_| body.load()).max().expect("16 values take a load");
+    let value = body.load_vectors(unit.vectors(16 * 4));
     let rounded = body.narrow(value);
     body.store(rounded);
     body
@@ -157,7 +157,7 @@ fn store_rounded(unit: VectorUnit) -> LoopBody {
 /// 16 f32 values become zeros, which a register has.
 fn clear(unit: VectorUnit) -> LoopBody {
     let mut body = LoopBody::new();
-    (0..unit.vectors(16 * 4)).for_each(|_| body.store_constant());
+    body.store_constants(unit.vectors(16 * 4));
     body
 }
 
