@@ -114,26 +114,42 @@ fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let got = step(&mut *on(cpu, &graph, &source, 16), Input::Rows(&x), &sequences);
     let x: Vec<f32> = x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
     let weights = source.numbers("weight", DType::BF16, outputs, inputs);
+    first_beyond(&got, [&x, &weights], [inputs, outputs], |x, weights| {
+        let exact = reference::dot(x, weights);
+        (exact.sum, gamma(inputs) * exact.size)
+    })
+}
+
+/// The first result beyond its bound. `exact` returns the sum of a row of activations and one of weights, and its bound.
+fn first_beyond(
+    got: &[f32],
+    [x, weights]: [&[f32]; 2],
+    [inputs, outputs]: [usize; 2],
+    exact: impl Fn(&[f32], &[f32]) -> (f64, f64),
+) -> Option<String> {
     for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
         for (row, (got, weights)) in got.iter().zip(weights.chunks_exact(inputs)).enumerate() {
-            let exact = reference::dot(x, weights);
-            let bound = gamma(inputs) * exact.size;
-            let agrees = (f64::from(*got) - exact.sum).abs() <= bound;
+            let (sum, bound) = exact(x, weights);
+            let agrees = (f64::from(*got) - sum).abs() <= bound;
             if !agrees {
-                return Some(format!("row {row}: {got}, not {} within {bound:e}", exact.sum));
+                return Some(format!("row {row}: {got}, not {sum} within {bound:e}"));
             }
         }
     }
     None
 }
 
+/// Inputs, outputs and rows: every cut of rows and of outputs, and widths around the ends of blocks.
+fn shapes() -> impl Iterator<Item = [usize; 3]> {
+    let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
+    cuts.chain([1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]))
+}
+
 #[test]
 fn bf16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
     let mut random = Random(73);
     for table in tables() {
-        let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
-        let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
-        for shape in cuts.chain(widths) {
+        for shape in shapes() {
             let wrong = wrong_bf16(table, shape, &mut random);
             assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
         }
@@ -156,35 +172,26 @@ fn wrong_fp16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let x = random.numbers(rows * inputs);
     let got = results(table, ActivationPrecision::Fp16, &graph, &source, &x);
     let weights = source.numbers("weight", DType::F16, outputs, inputs);
-    for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
-        for (row, (got, weights)) in got.iter().zip(weights.chunks_exact(inputs)).enumerate() {
-            let (mut sum, mut bound, mut size) = (0.0, 0.0, 0.0);
-            for (x, weights) in x.chunks(QUANT_GROUP).zip(weights.chunks(QUANT_GROUP)) {
-                let largest = x.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
-                let of_group = reference::dot(x, weights);
-                let weight_size: f64 = weights.iter().map(|weight| f64::from(weight.abs())).sum();
-                let roundings = (x.len() + 1) as f64;
-                bound += roundings * 2f64.powi(-11) * 1.02 * of_group.size
-                    + (roundings + weight_size) * 2f64.powi(-25) * largest / 2.0;
-                (sum, size) = (sum + of_group.sum, size + of_group.size);
-            }
-            bound += gamma(inputs.div_ceil(QUANT_GROUP) + 1) * (size + bound);
-            let agrees = (f64::from(*got) - sum).abs() <= bound;
-            if !agrees {
-                return Some(format!("row {row}: {got}, not {sum} within {bound:e}"));
-            }
+    first_beyond(&got, [&x, &weights], [inputs, outputs], |x, weights| {
+        let (mut sum, mut bound, mut size) = (0.0, 0.0, 0.0);
+        for (x, weights) in x.chunks(QUANT_GROUP).zip(weights.chunks(QUANT_GROUP)) {
+            let largest = x.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
+            let of_group = reference::dot(x, weights);
+            let weight_size: f64 = weights.iter().map(|weight| f64::from(weight.abs())).sum();
+            let roundings = (x.len() + 1) as f64;
+            bound += roundings * 2f64.powi(-11) * 1.02 * of_group.size
+                + (roundings + weight_size) * 2f64.powi(-25) * largest / 2.0;
+            (sum, size) = (sum + of_group.sum, size + of_group.size);
         }
-    }
-    None
+        (sum, bound + gamma(inputs.div_ceil(QUANT_GROUP) + 1) * (size + bound))
+    })
 }
 
 #[test]
 fn fp16_keeps_its_bound_in_steps_and_matrices_of_any_rows() {
     let mut random = Random(77);
     for table in tables() {
-        let cuts = (1..=33).map(|rows| [70, 34 - rows, rows]);
-        let widths = [1, 2, 255, 256, 257, 769].map(|inputs| [inputs, 33, 13]);
-        for shape in cuts.chain(widths) {
+        for shape in shapes() {
             let wrong = wrong_fp16(table, shape, &mut random);
             assert_eq!(wrong, None, "{}, inputs, outputs and rows {shape:?}", table.name);
         }
