@@ -92,8 +92,8 @@ fn matmul(unit: VectorUnit) -> KernelFunction {
 /// Halves of rows of blocks: a loop over rows, one over halves, and one over columns with `ahead` before and `after` it.
 fn half_blocks(ahead: Vec<CodePart>, body: LoopBody, after: Vec<CodePart>) -> Vec<CodePart> {
     let half = [ahead, vec![CodePart::Loop(body)], after].concat();
-    let halves = CodePart::Around([vec![CodePart::Scalars(3)], half].concat());
-    vec![CodePart::Around(vec![CodePart::Scalars(2), halves])]
+    let halves = CodePart::OuterLoop([vec![CodePart::Scalars(3)], half].concat());
+    vec![CodePart::OuterLoop(vec![CodePart::Scalars(2), halves])]
 }
 
 /// Four rows' values, each in eight lanes of a vector.
@@ -208,7 +208,7 @@ fn mask(unit: VectorUnit) -> Vec<CodePart> {
     read.store(selected);
     let mut columns = vec![CodePart::Scalars(8), CodePart::Straight(read), CodePart::Scalars(3 * 8)];
     columns.extend([0; 3].map(CodePart::Guard));
-    let rows = CodePart::Around(vec![CodePart::Scalars(4), CodePart::Around(columns)]);
+    let rows = CodePart::OuterLoop(vec![CodePart::Scalars(4), CodePart::OuterLoop(columns)]);
     let case = || CodePart::Guard(0);
     vec![CodePart::Scalars(2 * CONSTANT), case(), cleared(unit), case(), rows]
 }

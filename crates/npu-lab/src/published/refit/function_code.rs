@@ -41,8 +41,8 @@ const INSTRUCTION_BYTES: u32 = 4;
 /// Bytes of an instruction with a constant or an address of 32 bits.
 const LONG_BYTES: u32 = 6;
 
-/// Bytes of a word without instructions.
-const WAIT_BYTES: u32 = 2;
+/// Bytes of a `nop`, a word without instructions.
+const NOP_BYTES: u32 = 2;
 
 /// A constant in all lanes of a vector: a register is set, and broadcast.
 pub(super) const CONSTANT: u32 = 2;
@@ -61,10 +61,10 @@ pub(super) enum CodePart {
     Steps(Chain),
     /// Vectors that are loaded, computed and stored once.
     Straight(LoopBody),
-    /// An innermost loop: it ends without a jump.
+    /// An inner loop: it ends without a jump.
     Loop(LoopBody),
-    /// A loop around others, which ends in a jump.
-    Around(Vec<CodePart>),
+    /// A loop with others in it, which ends in a jump.
+    OuterLoop(Vec<CodePart>),
 }
 
 /// A function that an entry calls.
@@ -86,7 +86,7 @@ pub(super) fn function(arguments: u32, parts: Vec<CodePart>) -> KernelFunction {
 
 /// The bytes of a function.
 pub(super) fn function_bytes(unit: VectorUnit, parts: &[CodePart]) -> u32 {
-    let leave = INSTRUCTION_BYTES + DELAY_SLOTS * WAIT_BYTES;
+    let leave = INSTRUCTION_BYTES + DELAY_SLOTS * NOP_BYTES;
     WORD_BYTES + parts.iter().map(|part| part.bytes(unit)).sum::<u32>() + leave
 }
 
@@ -104,11 +104,11 @@ impl CodePart {
         match self {
             CodePart::Scalars(count) => count * LONG_BYTES,
             CodePart::Guard(behind) => {
-                (2 + behind) * LONG_BYTES + DELAY_SLOTS.saturating_sub(*behind) * WAIT_BYTES
+                (2 + behind) * LONG_BYTES + DELAY_SLOTS.saturating_sub(*behind) * NOP_BYTES
             }
             CodePart::Steps(chain) => {
-                let waits = chain.cycles() as u32 - chain.instructions();
-                chain.instructions() * INSTRUCTION_BYTES + waits * WAIT_BYTES
+                let nops = chain.cycles() as u32 - chain.instructions();
+                chain.instructions() * INSTRUCTION_BYTES + nops * NOP_BYTES
             }
             CodePart::Straight(body) => straight_bytes(unit, body),
             CodePart::Loop(body) => {
@@ -117,11 +117,11 @@ impl CodePart {
                 // A pipelined loop begins and ends its first and last iterations outside; what they do is laid out once
                 // for each further stage, in as many words as are filled.
                 let further = (body.stages(unit) - 1) * body.instructions() * INSTRUCTION_BYTES;
-                let drained = if further > 0 { body.length(unit) * WAIT_BYTES } else { 0 };
+                let drained = if further > 0 { body.length(unit) * NOP_BYTES } else { 0 };
                 ahead + aligned + loop_bytes(unit, body) + further + drained
             }
-            CodePart::Around(parts) => {
-                let jump = LONG_BYTES + INSTRUCTION_BYTES + DELAY_SLOTS * WAIT_BYTES;
+            CodePart::OuterLoop(parts) => {
+                let jump = LONG_BYTES + INSTRUCTION_BYTES + DELAY_SLOTS * NOP_BYTES;
                 WORD_BYTES + LONG_BYTES + parts.iter().map(|part| part.bytes(unit)).sum::<u32>() + jump
             }
         }
@@ -138,17 +138,17 @@ impl CodePart {
                 LOOP_REGISTERS + SETUP_WORDS.saturating_sub(cycles) + body.length(unit) - cycles
             }
             // The passes of such a loop are in figures of their own.
-            CodePart::Around(_) => 1,
+            CodePart::OuterLoop(_) => 1,
         }
     }
 }
 
 /// The bytes of code that is scheduled once.
 fn straight_bytes(unit: VectorUnit, body: &LoopBody) -> u32 {
-    body.instructions() * INSTRUCTION_BYTES + body.waits(unit) * WAIT_BYTES
+    body.instructions() * INSTRUCTION_BYTES + body.nops(unit) * NOP_BYTES
 }
 
-/// The bytes of a loop's body; those of a pipelined one have no waits.
+/// The bytes of a loop's body; those of a pipelined one have no `nop`.
 fn loop_bytes(unit: VectorUnit, body: &LoopBody) -> u32 {
     if body.stages(unit) > 1 {
         let words = body.interval(unit) * WORD_BYTES;
@@ -200,12 +200,12 @@ mod tests {
         let mut body = LoopBody::new();
         let value = body.load();
         body.store(value);
-        // Aligned, a loop of two instructions and six waits behind 3 long ones and 7 words, and the return.
+        // Aligned, a loop of two instructions and six `nop` behind 3 long ones and 7 words, and the return.
         let (ahead, end) = (3 * 6 + 7 * 16, 4 + 5 * 2);
         let code = [CodePart::Loop(body)];
         assert_eq!(function_bytes(AIE2P, &code), 16 + ahead + 32 + 2 * 4 + 6 * 2 + end);
         assert_eq!(function_bytes(AIE2P, &[CodePart::Guard(2)]), 16 + 4 * 6 + 3 * 2 + end);
-        let around = [CodePart::Around(vec![CodePart::Scalars(2)])];
-        assert_eq!(function_bytes(AIE2P, &around), 16 + 16 + 6 + 12 + 6 + 4 + 10 + end);
+        let nested = [CodePart::OuterLoop(vec![CodePart::Scalars(2)])];
+        assert_eq!(function_bytes(AIE2P, &nested), 16 + 16 + 6 + 12 + 6 + 4 + 10 + end);
     }
 }

@@ -85,7 +85,7 @@ fn elements(arguments: u32, scalars: u32, unit: VectorUnit, entry: &str) -> Vec<
 /// The call of a norm: its arguments are three pointers, rows, the length of a row, the number that divides sums, and
 /// epsilon. Its rows have figures of their own.
 fn norm() -> Vec<KernelFunction> {
-    vec![function(7, vec![CodePart::Scalars(ROUNDING + 2), CodePart::Around(Vec::new())])]
+    vec![function(7, vec![CodePart::Scalars(ROUNDING + 2), CodePart::OuterLoop(Vec::new())])]
 }
 
 /// `rope_halfsplit.cc`: two events, half of the size, and behind the comparison its vectors and six addresses.

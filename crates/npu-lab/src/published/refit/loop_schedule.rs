@@ -243,7 +243,7 @@ impl LoopBody {
     }
 
     /// Cycles of the length in which nothing is issued.
-    pub fn waits(&self, unit: VectorUnit) -> u32 {
+    pub fn nops(&self, unit: VectorUnit) -> u32 {
         let mut issued = self.issue_cycles(unit);
         issued.sort_unstable();
         issued.dedup();
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(body.length(AIE2P), 1 + 7 + 6 + 2 + 1);
         assert_eq!(body.interval(AIE2P), 2, "two loads a cycle; a conversion and a store share a slot");
         assert_eq!(body.cycles(AIE2P), 17, "eight stages are not pipelined");
-        assert_eq!((body.stages(AIE2P), body.instructions(), body.waits(AIE2P)), (1, 6, 12));
+        assert_eq!((body.stages(AIE2P), body.instructions(), body.nops(AIE2P)), (1, 6, 12));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn product(unit: VectorUnit, sums: WideSums, step: LoopBody) -> Vec<K
         CodePart::Straight(stored_sums(unit, sums)),
     ];
     // Two events around the loops, and two addresses for each row of blocks.
-    let rows = CodePart::Around(vec![CodePart::Scalars(2), CodePart::Around(columns)]);
+    let rows = CodePart::OuterLoop(vec![CodePart::Scalars(2), CodePart::OuterLoop(columns)]);
     let product = function(3, vec![CodePart::Scalars(ROUNDING + 2), rows]);
     vec![KernelFunction { loops: LOOPS_OF_CALL, ..product }]
 }
@@ -156,7 +156,10 @@ fn rows_of_gemv(unit: VectorUnit, arguments: u32) -> KernelFunction {
         vec![CodePart::Guard(4), CodePart::Loop(step), CodePart::Steps(ROW_OF_GEMV), CodePart::Scalars(2)];
     // The place of the results and their end, each a product by the size of a value and a sum; the end of the vector is
     // behind the comparison.
-    function(arguments, vec![CodePart::Scalars(ROUNDING + 2 * 2), CodePart::Guard(2), CodePart::Around(row)])
+    function(
+        arguments,
+        vec![CodePart::Scalars(ROUNDING + 2 * 2), CodePart::Guard(2), CodePart::OuterLoop(row)],
+    )
 }
 
 /// Two columns of 16 weights of a Q4NX tile in bf16: `two_columns`.
@@ -203,11 +206,11 @@ pub(super) fn gemv_q4nx(unit: VectorUnit) -> Vec<KernelFunction> {
         CodePart::Loop(pair),
         CodePart::Straight(stores),
     ];
-    let tile = for_both_signs(&[CodePart::Around(half)]);
-    let tiles = CodePart::Around([vec![CodePart::Scalars(4)], tile].concat());
+    let tile = for_both_signs(&[CodePart::OuterLoop(half)]);
+    let tiles = CodePart::OuterLoop([vec![CodePart::Scalars(4)], tile].concat());
     vec![function(
         5,
-        vec![CodePart::Scalars(ROUNDING + 6), CodePart::Around(vec![CodePart::Scalars(2), tiles])],
+        vec![CodePart::Scalars(ROUNDING + 6), CodePart::OuterLoop(vec![CodePart::Scalars(2), tiles])],
     )]
 }
 
@@ -246,7 +249,7 @@ pub(super) fn unpack(unit: VectorUnit) -> Vec<KernelFunction> {
 fn blocks_of_tile(body: LoopBody, depth: u32) -> Vec<KernelFunction> {
     let mut nest = CodePart::Loop(body);
     for _ in 1..depth {
-        nest = CodePart::Around(vec![CodePart::Scalars(4), nest]);
+        nest = CodePart::OuterLoop(vec![CodePart::Scalars(4), nest]);
     }
     vec![function(4, [vec![CodePart::Scalars(ROUNDING + 6)], for_both_signs(&[nest])].concat())]
 }
