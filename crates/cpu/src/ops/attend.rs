@@ -605,21 +605,37 @@ impl AttendPiece<'_> {
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
         let walk = ChunkWalk { piece: self, first: chunk * CHUNK_BLOCKS, blocks, ahead };
         walk.score(&seen, some.clone(), scratch);
+        self.weigh(chunk, &seen[..self.rows.count], scratch);
+        walk.blend(&seen, some, scratch);
+    }
+
+    /// Replaces the scores of a chunk by weights. Neighbours that see the same positions are weighed together.
+    fn weigh(&self, chunk: usize, seen: &[Range<usize>], scratch: &mut AttendScratch<'_>) {
         let AttentionParams { shared, softcap, .. } = self.call.attention;
         let cap = softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
-        for query in 0..self.queries() {
-            let seen = seen[query / shared].clone();
-            if let Some(selection) = self.selection(self.rows.row(query / shared)) {
-                let at = chunk * CHUNK_POSITIONS;
-                for position in seen.clone().filter(|position| !is_selected(selection, at + position)) {
-                    scratch.scores[query][position] = f32::NEG_INFINITY;
-                }
+        let mut first = 0;
+        for alike in seen.chunk_by(|a, b| a == b) {
+            let (rows, seen) = (first..first + alike.len(), alike[0].clone());
+            first = rows.end;
+            if seen.is_empty() {
+                continue;
             }
-            if !seen.is_empty() {
-                scratch.partial[query] = (self.call.table.weigh)(&mut scratch.scores[query], seen, cap);
+            let queries = rows.start * shared..rows.end * shared;
+            let scores = &mut scratch.scores[queries.clone()];
+            for (row, scores) in rows.zip(scores.chunks_exact_mut(shared)) {
+                self.hide_unselected(self.rows.row(row), chunk, seen.clone(), scores);
             }
+            (self.call.table.weigh)(scores, seen, cap, &mut scratch.partial[queries]);
         }
-        walk.blend(&seen, some, scratch);
+    }
+
+    /// Lets the positions of a chunk that a row has not selected weigh nothing.
+    fn hide_unselected(&self, row: usize, chunk: usize, seen: Range<usize>, scores: &mut [ChunkWeights]) {
+        let Some(selection) = self.selection(row) else { return };
+        let at = chunk * CHUNK_POSITIONS;
+        for position in seen.filter(|position| !is_selected(selection, at + position)) {
+            scores.iter_mut().for_each(|scores| scores[position] = f32::NEG_INFINITY);
+        }
     }
 }
 

@@ -28,7 +28,13 @@ fn score(queries: &[f32], keys: Cells<'_>, _next: &[u8], scores: &mut [ChunkWeig
     }
 }
 
-fn weigh(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
+fn weigh(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]) {
+    for (scores, ends) in scores.iter_mut().zip(ends) {
+        *ends = weigh_query(scores, seen.clone(), cap);
+    }
+}
+
+fn weigh_query(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
     if let Some(cap) = cap {
         scores[seen.clone()].iter_mut().for_each(|score| *score = cap * tanh(*score));
     }

@@ -257,49 +257,75 @@ fn capped<V: Vectors>(v: V, x: V::Floats, cap: V::Floats) -> V::Floats {
 
 pub(super) fn weigh<I: Isa>(
     isa: I,
-    scores: &mut ChunkWeights,
+    mut scores: &mut [ChunkWeights],
     seen: Range<usize>,
     cap: Option<f32>,
-) -> MaxSum {
-    isa.enter(Weigh { scores, seen, cap })
+    mut ends: &mut [MaxSum],
+) {
+    assert_eq!(scores.len(), ends.len(), "each query has a largest score and a sum");
+    let most = if I::REGISTERS == 32 { 4 } else { 2 };
+    while !scores.is_empty() {
+        let count = [4, 2, 1].into_iter().find(|count| *count <= most.min(scores.len())).unwrap_or(1);
+        let (now, others) = scores.split_at_mut(count);
+        let (now_ends, other_ends) = ends.split_at_mut(count);
+        by_count!(count, [1 2 4], |COUNT| {
+            isa.enter(Weigh::<COUNT> { scores: now, seen: seen.clone(), cap, ends: now_ends });
+        });
+        (scores, ends) = (others, other_ends);
+    }
 }
 
-struct Weigh<'a> {
-    scores: &'a mut ChunkWeights,
+/// Weighs `COUNT` queries at once, as the operations of one wait for each other.
+struct Weigh<'a, const COUNT: usize> {
+    scores: &'a mut [ChunkWeights],
     seen: Range<usize>,
     cap: Option<f32>,
+    ends: &'a mut [MaxSum],
 }
 
-impl<I: Isa> VectorKernel<I, MaxSum> for Weigh<'_> {
+impl<I: Isa, const COUNT: usize> VectorKernel<I> for Weigh<'_, COUNT> {
     #[inline(always)]
-    fn run(self, isa: I) -> MaxSum {
+    fn run(self, isa: I) {
         let v = isa.wide();
-        let Weigh { scores, seen, cap } = self;
+        let Weigh { scores, seen, cap, ends } = self;
+        let scores = scores.as_mut_array::<COUNT>().expect("the caller has looked at their number");
         // Whole vectors hold the positions seen; the other positions in them weigh nothing.
         let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
-        if let Some(cap) = cap {
-            let cap = v.splat(cap);
-            for vector in scores[whole.clone()].as_chunks_mut().0 {
-                v.store(capped(v, v.load(vector), cap), vector);
+        for scores in scores.iter_mut() {
+            if let Some(cap) = cap {
+                let cap = v.splat(cap);
+                for vector in scores[whole.clone()].as_chunks_mut().0 {
+                    v.store(capped(v, v.load(vector), cap), vector);
+                }
+            }
+            scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
+            scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
+        }
+        let vectors = whole.start / LANES..whole.end / LANES;
+        let mut largest = [v.splat(f32::NEG_INFINITY); COUNT];
+        for index in vectors.clone() {
+            for (largest, scores) in largest.iter_mut().zip(&*scores) {
+                *largest = v.max(*largest, v.load(&scores.as_chunks().0[index]));
             }
         }
-        scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
-        scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
-        let vectors = scores[whole].as_chunks_mut().0;
-        let mut largest = v.splat(f32::NEG_INFINITY);
-        for vector in &*vectors {
-            largest = v.max(largest, v.load(vector));
+        let mut tops = [0.0; COUNT];
+        for (top, largest) in tops.iter_mut().zip(largest) {
+            *top = v.largest(largest);
         }
-        let largest = v.largest(largest);
-        let mut sums = v.splat(0.0);
-        for vector in vectors {
-            let weights = exp2(v, v.sub(v.load(vector), v.splat(largest)));
-            sums = v.add(sums, weights);
-            v.store(weights, vector);
+        let mut sums = [v.splat(0.0); COUNT];
+        for index in vectors {
+            for ((sums, scores), top) in sums.iter_mut().zip(scores.iter_mut()).zip(tops) {
+                let vector = &mut scores.as_chunks_mut().0[index];
+                let weights = exp2(v, v.sub(v.load(vector), v.splat(top)));
+                *sums = v.add(*sums, weights);
+                v.store(weights, vector);
+            }
         }
-        let mut lanes = [0.0; LANES];
-        v.store(sums, &mut lanes);
-        [largest, add_lanes(lanes)]
+        for ((ends, sums), top) in ends.iter_mut().zip(sums).zip(tops) {
+            let mut lanes = [0.0; LANES];
+            v.store(sums, &mut lanes);
+            *ends = [top, add_lanes(lanes)];
+        }
     }
 }
 

@@ -128,8 +128,9 @@ impl AttendBench {
             let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
             attend(&mut executor, heads, ATTENTION, step_rows, &mut output);
         }
+        let taken = start.taken(layers);
         assert!(output.iter().all(|x| x.is_finite()));
-        start.taken(layers)
+        taken
     }
 
     /// Times reading a layer's keys and values, and returns their bytes.
