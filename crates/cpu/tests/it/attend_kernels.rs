@@ -117,6 +117,32 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
 }
 
 #[test]
+fn tiles_of_keys_that_follow_each_other_have_the_scores_of_each_alone() {
+    let mut random = Random(9);
+    for (format, size) in CELL_FORMATS.into_iter().flat_map(|format| [(format, 32), (format, 96)]) {
+        let three: Vec<Vec<u8>> = (0..3).map(|_| stored(format, KEY_TILE, size, &mut random)).collect();
+        for (count, width) in [1, 2, 3].into_iter().flat_map(|count| WIDTHS.map(|width| (count, width))) {
+            let (tiles, queries) = (three[..count].concat(), random.numbers(size * width));
+            for table in tables() {
+                let decoded: Vec<f32> =
+                    three[..count].iter().flat_map(|tile| keys(table, format, tile, size)).collect();
+                let mut alone: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
+                for (tile, at) in three[..count].iter().zip((64..).step_by(KEY_TILE)) {
+                    (table.attend.score)(&queries, Cells::Stored(format, tile), &[], &mut alone, at);
+                }
+                for cells in [Cells::Stored(format, &tiles), Cells::Decoded(&decoded)] {
+                    let mut together: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
+                    (table.attend.score)(&queries, cells, &tiles, &mut together, 64);
+                    let same =
+                        together.iter().zip(&alone).all(|(together, alone)| bits(together) == bits(alone));
+                    assert!(same, "{}, {format:?}: {count} tiles by {width}", table.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(3);
     for format in CELL_FORMATS {

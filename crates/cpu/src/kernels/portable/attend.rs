@@ -16,13 +16,15 @@ pub(super) const ATTEND: AttendKernels =
 
 fn score(queries: &[f32], keys: Cells<'_>, _next: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let width = scores.len();
-    scores.iter_mut().for_each(|scores| scores[at..at + KEY_TILE].fill(0.0));
     let mut line = [0.0; KEY_TILE];
-    for (dim, queries) in queries.chunks_exact(width).enumerate() {
-        read_keys(keys, dim, &mut line);
-        for (query, scores) in queries.iter().zip(&mut *scores) {
-            for (score, key) in scores[at..at + KEY_TILE].iter_mut().zip(&line) {
-                *score += query * key;
+    for (tile, at) in keys.key_tiles(queries.len() / width).zip((at..).step_by(KEY_TILE)) {
+        scores.iter_mut().for_each(|scores| scores[at..at + KEY_TILE].fill(0.0));
+        for (dim, queries) in queries.chunks_exact(width).enumerate() {
+            read_keys(tile, dim, &mut line);
+            for (query, scores) in queries.iter().zip(&mut *scores) {
+                for (score, key) in scores[at..at + KEY_TILE].iter_mut().zip(&line) {
+                    *score += query * key;
+                }
             }
         }
     }

@@ -8,7 +8,8 @@ use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
 use girih_tensor::DType;
 
-use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, scratch};
+use super::super::attend_piece::{AttentionOperands, AttentionParams, ValuesHeld};
+use super::{attend, scratch};
 use crate::bound::OpScratch;
 use crate::kernels;
 use crate::limits::{Numbers, peaks};
