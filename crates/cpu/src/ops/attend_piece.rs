@@ -210,7 +210,7 @@ impl ChunkPositions {
 }
 
 /// What the rows of a piece see of a chunk.
-pub(super) struct SeenRows {
+pub(super) struct ChunkView {
     rows: [ChunkPositions; TILE_QUERIES],
     /// The positions that some row sees.
     some: ChunkPositions,
@@ -269,7 +269,7 @@ impl AttendPiece<'_> {
         })
     }
 
-    fn seen_rows(&self, chunk: usize) -> SeenRows {
+    fn seen_rows(&self, chunk: usize) -> ChunkView {
         let mut rows = [ChunkPositions::NONE; TILE_QUERIES];
         let (mut some, mut alike) = (ChunkPositions::NONE, true);
         for index in 0..self.rows.count {
@@ -277,7 +277,7 @@ impl AttendPiece<'_> {
             some = some.union(rows[index]);
             alike &= rows[index] == rows[0];
         }
-        SeenRows { rows, some, alike }
+        ChunkView { rows, some, alike }
     }
 
     /// Whether the row at `index` sees a position of a chunk.
@@ -305,7 +305,7 @@ impl AttendPiece<'_> {
     }
 
     /// The queries, in batches of one kernel call each.
-    fn batches(&self, seen: &SeenRows) -> impl Iterator<Item = QueryBatch> {
+    fn batches(&self, seen: &ChunkView) -> impl Iterator<Item = QueryBatch> {
         let (count, shared) = (self.queries(), self.call.attention.shared);
         (0..count).step_by(BATCH_MAX).map(move |first| {
             let queries = first..count.min(first + BATCH_MAX);
@@ -392,7 +392,7 @@ impl AttendPiece<'_> {
         chunk: usize,
         ahead: [&[u8]; BLOCKS_AHEAD],
         scratch: &mut AttendScratch<'_>,
-    ) -> SeenRows {
+    ) -> ChunkView {
         let seen = self.seen_rows(chunk);
         let some = seen.some.from(0);
         let blocks = some.start / BLOCK_POSITIONS..some.end.div_ceil(BLOCK_POSITIONS);
@@ -404,7 +404,7 @@ impl AttendPiece<'_> {
     }
 
     /// Replaces the scores of a chunk by weights. Neighbours that see the same positions are weighed together.
-    fn weigh(&self, chunk: usize, seen: &SeenRows, scratch: &mut AttendScratch<'_>) {
+    fn weigh(&self, chunk: usize, seen: &ChunkView, scratch: &mut AttendScratch<'_>) {
         let AttentionParams { shared, softcap, .. } = self.call.attention;
         let cap = softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         let mut first = 0;
@@ -457,7 +457,7 @@ fn width(queries: usize) -> usize {
 /// The loops over the blocks of a chunk: first over keys, then over values.
 struct ChunkWalk<'a> {
     piece: &'a AttendPiece<'a>,
-    seen: &'a SeenRows,
+    seen: &'a ChunkView,
     /// The chunk's first block among those of the sequence.
     first: usize,
     /// The blocks with a seen position, counted from the first.

@@ -1,7 +1,7 @@
 //! The loops of attention; see [`attend`](crate::kernels::attend) for operands and orders.
 //!
 //! ```text
-//! score   for each dim:        1 or 2 vectors of 16 keys, each times up to 8 queries
+//! score   for each dim:        1, 2 or 4 vectors of 16 keys, each times up to 8 queries
 //! blend   for each position:   1 to 4 vectors of values, times up to 8 weights
 //! ```
 //! Sums stay in 2 to 16 registers while all dims or positions pass: of 32 registers

@@ -294,3 +294,13 @@ fn prefill() {
         }
     }
 }
+
+/// A prompt of 512 rows with one thread, long enough for a sampling profiler.
+#[test]
+#[ignore = "a measurement"]
+fn profiled() {
+    let step = BenchStep { layers: 1, sequences: 1, rows: 512, context: 512 };
+    let mut bench = AttendBench::new(step, DType::F16, 1);
+    let rounds: Vec<_> = (0..300).map(|_| bench.attend()).collect();
+    println!("{:.3} ms at least", spread(rounds.iter().map(|taken| taken.cpu)).1);
+}
