@@ -145,6 +145,13 @@ impl Format {
     }
 }
 
+/// Replaces each query's scores of the positions seen, in units of log 2, by
+/// `2^(score − largest)`, and its `ends` by the largest and the sum of the
+/// replacements. With a cap, a score is first replaced by
+/// `cap · tanh(score / 2 · ln 2)`.
+pub type WeighKernel =
+    fn(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]);
+
 /// The kernels of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttendKernels {
@@ -152,11 +159,8 @@ pub struct AttendKernels {
     /// `Σ queries[dim][q] · keys[dim][p]`, of the next tile `scores[q][at + 32 + p]`. There are as many queries
     /// as rows of scores, one of [`WIDTHS`]. `next` is what will be read soon.
     pub score: fn(queries: &[f32], keys: Cells<'_>, next: &[u8], scores: &mut [ChunkWeights], at: usize),
-    /// Replaces each query's scores of the positions seen, in units of log 2, by
-    /// `2^(score − largest)`, and its `ends` by the largest and the sum of the
-    /// replacements. With a cap, a score is first replaced by
-    /// `cap · tanh(score / 2 · ln 2)`.
-    pub weigh: fn(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]),
+    /// Weighs queries that see the same positions.
+    pub weigh: WeighKernel,
     /// Adds weights times values to `sums`, `[q][width]`, over positions of one
     /// block in their order; the block's first weight is `weights[q][at]`.
     /// There are as many rows of weights as one of [`WIDTHS`].

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{
-    AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, MaxSum, ValueBlock, WIDTHS,
+    AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock, WIDTHS, WeighKernel,
 };
 use girih_cpu::kernels::packed::{
     BAND, Band, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, MatmulTileOperands,
@@ -534,7 +534,7 @@ fn wrong_attention_is_detected() {
     );
 }
 
-fn weighing(weigh: fn(&mut [ChunkWeights], Range<usize>, Option<f32>, &mut [MaxSum])) -> Table {
+fn weighing(weigh: WeighKernel) -> Table {
     attending(AttendKernels { weigh, ..portable().attend })
 }
 
