@@ -61,6 +61,19 @@ pub enum Cells<'a> {
     Stored(Format, &'a [u8]),
 }
 
+impl<'a> Cells<'a> {
+    /// Tiles of keys of `size` dims, one after the other.
+    pub fn key_tiles(self, size: usize) -> impl Iterator<Item = Cells<'a>> {
+        let (decoded, (format, stored)) = match self {
+            Cells::Decoded(values) => (values, (Format::F32, &[][..])),
+            Cells::Stored(format, bytes) => (&[][..], (format, bytes)),
+        };
+        let decoded = decoded.chunks_exact(size * KEY_TILE).map(Cells::Decoded);
+        let stored = stored.chunks_exact(format.bytes(KEY_TILE, size));
+        decoded.chain(stored.map(move |tile| Cells::Stored(format, tile)))
+    }
+}
+
 /// The types of cells of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
@@ -132,18 +145,22 @@ impl Format {
     }
 }
 
+/// Replaces each query's scores of the positions seen, in units of log 2, by
+/// `2^(score − largest)`, and its `ends` by the largest and the sum of the
+/// replacements. With a cap, a score is first replaced by
+/// `cap · tanh(score / 2 · ln 2)`.
+pub type WeighKernel =
+    fn(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]);
+
 /// The kernels of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct AttendKernels {
-    /// The dot products of queries with a tile of keys: `scores[q][at + p]` becomes
-    /// `Σ queries[dim][q] · keys[dim][p]`. There are as many queries as rows of
-    /// scores, one of [`WIDTHS`]. `next` is what will be read soon.
+    /// The dot products of queries with tiles of keys that follow each other: `scores[q][at + p]` becomes
+    /// `Σ queries[dim][q] · keys[dim][p]`, of the next tile `scores[q][at + 32 + p]`. There are as many queries
+    /// as rows of scores, one of [`WIDTHS`]. `next` is what will be read soon.
     pub score: fn(queries: &[f32], keys: Cells<'_>, next: &[u8], scores: &mut [ChunkWeights], at: usize),
-    /// Replaces the scores of the positions seen, in units of log 2, by
-    /// `2^(score − largest)`; yields the largest and the sum of the
-    /// replacements. With a cap, a score is first replaced by
-    /// `cap · tanh(score / 2 · ln 2)`.
-    pub weigh: fn(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum,
+    /// Weighs queries that see the same positions.
+    pub weigh: WeighKernel,
     /// Adds weights times values to `sums`, `[q][width]`, over positions of one
     /// block in their order; the block's first weight is `weights[q][at]`.
     /// There are as many rows of weights as one of [`WIDTHS`].

@@ -2,7 +2,7 @@
 
 use girih_graph::BLOCK_POSITIONS;
 
-use crate::kernels::attend::{CHUNK_POSITIONS, ChunkWeights, KEY_TILE, LANES, MaxSum, WIDTHS};
+use crate::kernels::attend::{CHUNK_POSITIONS, ChunkWeights, LANES, MaxSum, WIDTHS};
 
 /// Queries in a tile of rows: enough that decoding keys and values costs little in comparison,
 /// few enough that their scores fit into L2.
@@ -38,7 +38,7 @@ impl AttendScratchSizes {
         let count = tile_queries(shared);
         AttendScratchSizes {
             queries: (count * size).next_multiple_of(LANES),
-            keys: size * KEY_TILE,
+            keys: size * BLOCK_POSITIONS,
             values: BLOCK_POSITIONS * width,
             scores: count * CHUNK_POSITIONS,
             sums: count * width,
@@ -58,7 +58,7 @@ pub(super) struct AttendScratch<'a> {
     pub(super) width: usize,
     /// The queries, in the order of kernels.
     pub(super) queries: &'a mut [f32],
-    /// A tile of keys.
+    /// The keys of a block.
     pub(super) keys: &'a mut [f32],
     /// A block of values.
     pub(super) values: &'a mut [f32],

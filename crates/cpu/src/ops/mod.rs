@@ -7,6 +7,7 @@ mod adapter_terms;
 pub(crate) mod adapters;
 pub(crate) mod add;
 pub(crate) mod attend;
+mod attend_piece;
 mod attend_scratch;
 mod attend_units;
 pub(crate) mod clamp;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{
-    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, ValueBlock, WIDTHS,
+    CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
 };
 use girih_cpu::kernels::tables;
 use girih_graph::BLOCK_POSITIONS;
@@ -117,6 +117,32 @@ fn scores_keep_their_bound_and_do_not_depend_on_their_neighbours() {
 }
 
 #[test]
+fn tiles_of_keys_that_follow_each_other_have_the_scores_of_each_alone() {
+    let mut random = Random(9);
+    for (format, size) in CELL_FORMATS.into_iter().flat_map(|format| [(format, 32), (format, 96)]) {
+        let three: Vec<Vec<u8>> = (0..3).map(|_| stored(format, KEY_TILE, size, &mut random)).collect();
+        for (count, width) in [1, 2, 3].into_iter().flat_map(|count| WIDTHS.map(|width| (count, width))) {
+            let (tiles, queries) = (three[..count].concat(), random.numbers(size * width));
+            for table in tables() {
+                let decoded: Vec<f32> =
+                    three[..count].iter().flat_map(|tile| keys(table, format, tile, size)).collect();
+                let mut alone: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
+                for (tile, at) in three[..count].iter().zip((64..).step_by(KEY_TILE)) {
+                    (table.attend.score)(&queries, Cells::Stored(format, tile), &[], &mut alone, at);
+                }
+                for cells in [Cells::Stored(format, &tiles), Cells::Decoded(&decoded)] {
+                    let mut together: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
+                    (table.attend.score)(&queries, cells, &tiles, &mut together, 64);
+                    let same =
+                        together.iter().zip(&alone).all(|(together, alone)| bits(together) == bits(alone));
+                    assert!(same, "{}, {format:?}: {count} tiles by {width}", table.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn weighted_sums_keep_their_bound_and_do_not_depend_on_their_neighbours() {
     let mut random = Random(3);
     for format in CELL_FORMATS {
@@ -192,6 +218,34 @@ fn distances(random: &mut Random) -> Vec<f32> {
     all.iter().map(|x| x.min(0.0)).collect()
 }
 
+/// Weighs one query.
+fn weigh(table: &Table, scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
+    let mut ends = [[f32::NAN; 2]];
+    (table.attend.weigh)(std::slice::from_mut(scores), seen, cap, &mut ends);
+    ends[0]
+}
+
+#[test]
+fn weights_do_not_depend_on_the_queries_beside() {
+    let mut random = Random(8);
+    for (count, cap) in (1..=9).zip([None, Some(2.5)].into_iter().cycle()) {
+        for seen in [0..256, 5..6, 0..33, 31..250, 240..256] {
+            let raw: Vec<ChunkWeights> =
+                (0..count).map(|_| std::array::from_fn(|_| random.number() * 20.0)).collect();
+            for table in tables() {
+                let (mut together, mut ends) = (raw.clone(), vec![[f32::NAN; 2]; count]);
+                (table.attend.weigh)(&mut together, seen.clone(), cap, &mut ends);
+                for ((raw, together), ends) in raw.iter().zip(together).zip(ends) {
+                    let mut alone = *raw;
+                    let own = weigh(table, &mut alone, seen.clone(), cap);
+                    assert_eq!(bits(&own), bits(&ends), "{}: {count} queries, {seen:?}", table.name);
+                    assert_eq!(bits(&alone), bits(&together), "{}: {count} queries, {seen:?}", table.name);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn weights_are_powers_of_two_within_two_ulp() {
     let distances = distances(&mut Random(4));
@@ -200,7 +254,7 @@ fn weights_are_powers_of_two_within_two_ulp() {
         for part in distances.chunks(CHUNK_POSITIONS - 1) {
             let mut scores = [0.0; CHUNK_POSITIONS];
             scores[1..=part.len()].copy_from_slice(part);
-            let [top, _] = (table.attend.weigh)(&mut scores, 0..part.len() + 1, None);
+            let [top, _] = weigh(table, &mut scores, 0..part.len() + 1, None);
             assert_eq!((top, scores[0]), (0.0, 1.0), "{}: the largest score has weight 1", table.name);
             for (x, weight) in part.iter().zip(&scores[1..]) {
                 if *x < -125.0 {
@@ -228,7 +282,7 @@ fn only_visible_positions_have_weight() {
             for table in tables() {
                 let mut scores: ChunkWeights = [f32::NAN; CHUNK_POSITIONS];
                 scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
-                let [top, sum] = (table.attend.weigh)(&mut scores, seen.clone(), cap);
+                let [top, sum] = weigh(table, &mut scores, seen.clone(), cap);
                 let capped = |x: f32| match cap {
                     Some(cap) => f64::from(cap) * (f64::from(x) / 2.0 * std::f64::consts::LN_2).tanh(),
                     None => f64::from(x),

@@ -207,9 +207,10 @@ fn weigh(table: &Table, cap: Option<f32>, operands: &mut Operands, tally: &mut T
     let seen = below(end, operands)..end;
     let raw: Vec<f32> = (0..CHUNK_POSITIONS).map(|_| operands.number() * 20.0).collect();
     let mut scores = operands.memory.place(&[[f32::NAN; CHUNK_POSITIONS]]);
-    let scores = &mut scores[0];
-    scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
-    let [top, sum] = (table.attend.weigh)(scores, seen.clone(), cap);
+    scores[0][seen.clone()].copy_from_slice(&raw[seen.clone()]);
+    let mut ends = [[f32::NAN; 2]];
+    (table.attend.weigh)(&mut scores, seen.clone(), cap, &mut ends);
+    let (scores, [top, sum]) = (&mut scores[0], ends[0]);
     let capped = |x: f32| match cap {
         Some(cap) => f64::from(cap) * (f64::from(x) / 2.0 * std::f64::consts::LN_2).tanh(),
         None => f64::from(x),

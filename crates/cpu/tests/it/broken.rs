@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{
-    AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, MaxSum, ValueBlock, WIDTHS,
+    AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock, WIDTHS, WeighKernel,
 };
 use girih_cpu::kernels::packed::{
     BAND, Band, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, MatmulTileOperands,
@@ -534,7 +534,7 @@ fn wrong_attention_is_detected() {
     );
 }
 
-fn weighing(weigh: fn(&mut ChunkWeights, Range<usize>, Option<f32>) -> MaxSum) -> Table {
+fn weighing(weigh: WeighKernel) -> Table {
     attending(AttendKernels { weigh, ..portable().attend })
 }
 
@@ -546,32 +546,30 @@ fn wrong_weights_and_joins_are_detected() {
         &[
             (
                 "the sum is a little too large",
-                weighing(|scores, seen, cap| {
-                    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
-                    [top, sum * 1.000_1]
+                weighing(|scores, seen, cap, ends| {
+                    (portable().attend.weigh)(scores, seen, cap, ends);
+                    ends.iter_mut().for_each(|[_, sum]| *sum *= 1.000_1);
                 }),
             ),
             (
                 "the last weight is not in the sum",
-                weighing(|scores, seen, cap| {
+                weighing(|scores, seen, cap, ends| {
                     let last = seen.end - 1;
-                    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
-                    [top, sum - scores[last]]
+                    (portable().attend.weigh)(scores, seen, cap, ends);
+                    scores.iter().zip(ends).for_each(|(weights, [_, sum])| *sum -= weights[last]);
                 }),
             ),
             (
                 "weights are powers of e",
-                weighing(|scores, seen, cap| {
-                    let ends = (portable().attend.weigh)(scores, seen.clone(), cap);
-                    scores[seen]
-                        .iter_mut()
-                        .for_each(|weight| *weight = weight.powf(std::f32::consts::LOG2_E));
-                    ends
+                weighing(|scores, seen, cap, ends| {
+                    (portable().attend.weigh)(scores, seen.clone(), cap, ends);
+                    let weights = scores.iter_mut().flat_map(|scores| &mut scores[seen.clone()]);
+                    weights.for_each(|weight| *weight = weight.powf(std::f32::consts::LOG2_E));
                 }),
             ),
         ],
     );
-    let uncapped = weighing(|scores, seen, _| (portable().attend.weigh)(scores, seen, None));
+    let uncapped = weighing(|scores, seen, _, ends| (portable().attend.weigh)(scores, seen, None, ends));
     assert_detected("weigh, cap Some", &[("the cap is ignored", uncapped)]);
     assert_detected(
         "join",

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::attend::{Cells, ChunkWeights, ValueBlock};
+use girih_cpu::kernels::attend::{Cells, ChunkWeights, MaxSum, ValueBlock};
 use girih_cpu::kernels::packed::{Band, Panels, Sums};
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
@@ -64,9 +64,9 @@ fn rounded_activations_have_equal_bytes_in_any_steps() {
     }
 }
 
-fn sum_too_large(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
-    let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
-    [top, sum * 1.001]
+fn sum_too_large(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]) {
+    (portable().attend.weigh)(scores, seen, cap, ends);
+    ends.iter_mut().for_each(|[_, sum]| *sum *= 1.001);
 }
 
 fn without_last_position(weights: &[ChunkWeights], at: usize, mut values: ValueBlock<'_>, sums: &mut [f32]) {

@@ -192,11 +192,13 @@ static TILES: AtomicUsize = AtomicUsize::new(0);
 fn a_shared_block_is_read_once_in_a_step() {
     let counting = changed(|table| {
         table.attend.score = |queries, keys, next, scores, at| {
-            TILES.fetch_add(usize::from(matches!(keys, Cells::Stored(..))), Ordering::Relaxed);
+            if let Cells::Stored(..) = keys {
+                TILES.fetch_add(keys.key_tiles(SIZE).count(), Ordering::Relaxed);
+            }
             (portable().attend.score)(queries, keys, next, scores, at);
         };
         table.attend.widen_keys = |format: Format, tile, next, into| {
-            TILES.fetch_add(1, Ordering::Relaxed);
+            TILES.fetch_add(Cells::Stored(format, tile).key_tiles(SIZE).count(), Ordering::Relaxed);
             (portable().attend.widen_keys)(format, tile, next, into);
         };
     });

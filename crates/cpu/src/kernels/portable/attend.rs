@@ -16,19 +16,27 @@ pub(super) const ATTEND: AttendKernels =
 
 fn score(queries: &[f32], keys: Cells<'_>, _next: &[u8], scores: &mut [ChunkWeights], at: usize) {
     let width = scores.len();
-    scores.iter_mut().for_each(|scores| scores[at..at + KEY_TILE].fill(0.0));
     let mut line = [0.0; KEY_TILE];
-    for (dim, queries) in queries.chunks_exact(width).enumerate() {
-        read_keys(keys, dim, &mut line);
-        for (query, scores) in queries.iter().zip(&mut *scores) {
-            for (score, key) in scores[at..at + KEY_TILE].iter_mut().zip(&line) {
-                *score += query * key;
+    for (tile, at) in keys.key_tiles(queries.len() / width).zip((at..).step_by(KEY_TILE)) {
+        scores.iter_mut().for_each(|scores| scores[at..at + KEY_TILE].fill(0.0));
+        for (dim, queries) in queries.chunks_exact(width).enumerate() {
+            read_keys(tile, dim, &mut line);
+            for (query, scores) in queries.iter().zip(&mut *scores) {
+                for (score, key) in scores[at..at + KEY_TILE].iter_mut().zip(&line) {
+                    *score += query * key;
+                }
             }
         }
     }
 }
 
-fn weigh(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
+fn weigh(scores: &mut [ChunkWeights], seen: Range<usize>, cap: Option<f32>, ends: &mut [MaxSum]) {
+    for (scores, ends) in scores.iter_mut().zip(ends) {
+        *ends = weigh_query(scores, seen.clone(), cap);
+    }
+}
+
+fn weigh_query(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> MaxSum {
     if let Some(cap) = cap {
         scores[seen.clone()].iter_mut().for_each(|score| *score = cap * tanh(*score));
     }

@@ -1,7 +1,7 @@
 //! The loops of attention; see [`attend`](crate::kernels::attend) for operands and orders.
 //!
 //! ```text
-//! score   for each dim:        1 or 2 vectors of 16 keys, each times up to 8 queries
+//! score   for each dim:        1, 2 or 4 vectors of 16 keys, each times up to 8 queries
 //! blend   for each position:   1 to 4 vectors of values, times up to 8 weights
 //! ```
 //! Sums stay in 2 to 16 registers while all dims or positions pass: of 32 registers
@@ -17,9 +17,10 @@ use std::ops::Range;
 use girih_graph::BLOCK_POSITIONS;
 use girih_tensor::DType;
 
-use super::{Isa, VectorKernel, Vectors, Wide, by_count};
+use super::quads::{Quads, sum_float_lanes};
+use super::{Isa, QUAD, VectorKernel, Vectors, Wide, by_count};
 use crate::kernels::attend::{
-    Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, ValueBlock, add_lanes,
+    Cells, ChunkWeights, EXP2, EXP2_LEAST, Format, KEY_TILE, KV_GROUP, LANES, MaxSum, ValueBlock,
 };
 use crate::kernels::machine::{as_bytes, prefetch_l2};
 
@@ -60,6 +61,14 @@ const fn sharing<const FORMAT: u8>() -> usize {
 const fn key_group_bytes<const FORMAT: u8>() -> usize {
     let scales = if is_grouped::<FORMAT>() { 2 * KEY_TILE } else { 0 };
     scales + bytes_of::<FORMAT>(KV_GROUP * KEY_TILE)
+}
+
+/// Bytes of a tile of keys of `dims` dims.
+fn key_tile_bytes<const FORMAT: u8>(dims: usize) -> usize {
+    match is_grouped::<FORMAT>() {
+        true => dims / KV_GROUP * key_group_bytes::<FORMAT>(),
+        false => bytes_of::<FORMAT>(dims * KEY_TILE),
+    }
 }
 
 /// The constant for the format of cells, and their bytes.
@@ -115,16 +124,17 @@ pub(super) fn score<I: Isa>(
     scores: &mut [ChunkWeights],
     at: usize,
 ) {
-    by_format!(keys, |FORMAT, tile| {
+    by_format!(keys, |FORMAT, tiles| {
         // What is read next is the same part of a block, or nothing.
-        let next = if next.len() < tile.len() { tile } else { next };
+        let next = if next.len() < tiles.len() { tiles } else { next };
         by_count!(scores.len(), [1 2 3 4 6 8], |WIDTH| {
             const AT_ONCE: usize = if WIDTH > 6 { 4 } else { WIDTH };
-            let operands = TileOperands { queries, tile, next, scores, at };
+            const TILES: usize = if WIDTH > 4 { 1 } else { 2 };
+            let operands = TileOperands { queries, tiles, next, scores, at };
             if I::REGISTERS == 32 {
-                isa.enter(Score::<FORMAT, WIDTH, WIDTH, 2>(operands));
+                isa.enter(Score::<FORMAT, WIDTH, WIDTH, 2, TILES>(operands));
             } else {
-                isa.enter(Score::<FORMAT, WIDTH, AT_ONCE, 1>(operands));
+                isa.enter(Score::<FORMAT, WIDTH, AT_ONCE, 1, 1>(operands));
             }
         });
     });
@@ -132,53 +142,101 @@ pub(super) fn score<I: Isa>(
 
 struct TileOperands<'a> {
     queries: &'a [f32],
-    tile: &'a [u8],
+    /// Tiles that follow each other.
+    tiles: &'a [u8],
     next: &'a [u8],
     scores: &'a mut [ChunkWeights],
     at: usize,
 }
 
-/// Scores `WIDTH` queries, `AT_ONCE` of them with `VECTORS` vectors of keys at once.
-struct Score<'a, const FORMAT: u8, const WIDTH: usize, const AT_ONCE: usize, const VECTORS: usize>(
-    TileOperands<'a>,
-);
+/// Scores `WIDTH` queries, `AT_ONCE` of them with `VECTORS` vectors of keys of each of `TILES` tiles at once: few
+/// queries take two tiles, as their sums would wait for each other otherwise.
+struct Score<
+    'a,
+    const FORMAT: u8,
+    const WIDTH: usize,
+    const AT_ONCE: usize,
+    const VECTORS: usize,
+    const TILES: usize,
+>(TileOperands<'a>);
 
-impl<I: Isa, const FORMAT: u8, const WIDTH: usize, const AT_ONCE: usize, const VECTORS: usize> VectorKernel<I>
-    for Score<'_, FORMAT, WIDTH, AT_ONCE, VECTORS>
+impl<
+    I: Isa,
+    const FORMAT: u8,
+    const WIDTH: usize,
+    const AT_ONCE: usize,
+    const VECTORS: usize,
+    const TILES: usize,
+> VectorKernel<I> for Score<'_, FORMAT, WIDTH, AT_ONCE, VECTORS, TILES>
 {
     #[inline(always)]
     fn run(self, isa: I) {
         let v = isa.wide();
-        let TileOperands { queries, tile, next, scores, at } = self.0;
+        let TileOperands { queries, tiles, next, scores, mut at } = self.0;
         let queries = queries.as_chunks::<WIDTH>().0;
-        for start in (0..KEY_TILE).step_by(VECTORS * LANES) {
-            for (first, scores) in (0..WIDTH).step_by(AT_ONCE).zip(scores.chunks_exact_mut(AT_ONCE)) {
-                let keys = Keys { tile, next, start };
-                let sums = if start + first == 0 {
-                    keys.score::<I::Wide, FORMAT, WIDTH, AT_ONCE, VECTORS, true>(v, queries, first)
-                } else {
-                    keys.score::<I::Wide, FORMAT, WIDTH, AT_ONCE, VECTORS, false>(v, queries, first)
-                };
-                for (sums, scores) in sums.iter().zip(scores) {
-                    let scores = scores[at + start..at + start + VECTORS * LANES].as_chunks_mut().0;
-                    for (sum, scores) in sums.iter().zip(scores) {
-                        v.store(*sum, scores);
-                    }
-                }
+        let bytes = key_tile_bytes::<FORMAT>(queries.len());
+        let mut tiles = tiles.chunks_exact(bytes).zip(next.chunks_exact(bytes));
+        let mut left = tiles.len();
+        while left > 0 {
+            let (tile, next) = tiles.next().expect("a tile is left");
+            if TILES == 2 && left >= TILES {
+                let (second, second_next) = tiles.next().expect("two tiles are left");
+                let keys = Keys { tiles: [tile, second], next: [next, second_next] };
+                keys.scores::<I::Wide, FORMAT, WIDTH, AT_ONCE, VECTORS>(v, queries, scores, at);
+                (left, at) = (left - 2, at + 2 * KEY_TILE);
+            } else {
+                let keys = Keys { tiles: [tile], next: [next] };
+                keys.scores::<I::Wide, FORMAT, WIDTH, AT_ONCE, VECTORS>(v, queries, scores, at);
+                (left, at) = (left - 1, at + KEY_TILE);
             }
         }
     }
 }
 
-/// A tile of keys from position `start` on, and the tile that is read next.
-struct Keys<'a> {
-    tile: &'a [u8],
-    next: &'a [u8],
-    start: usize,
+/// Tiles of keys, and those that are read next.
+struct Keys<'a, const TILES: usize> {
+    tiles: [&'a [u8]; TILES],
+    next: [&'a [u8]; TILES],
 }
 
-impl Keys<'_> {
-    /// The scores of `AT_ONCE` queries from number `first` on; the first pass prefetches.
+impl<const TILES: usize> Keys<'_, TILES> {
+    /// Writes the scores of `WIDTH` queries from position `at` on.
+    #[inline(always)]
+    fn scores<
+        V: Vectors<Lanes = [f32; LANES]>,
+        const FORMAT: u8,
+        const WIDTH: usize,
+        const AT_ONCE: usize,
+        const VECTORS: usize,
+    >(
+        &self,
+        v: V,
+        queries: &[[f32; WIDTH]],
+        scores: &mut [ChunkWeights],
+        at: usize,
+    ) {
+        for start in (0..KEY_TILE).step_by(VECTORS * LANES) {
+            for (first, scores) in (0..WIDTH).step_by(AT_ONCE).zip(scores.chunks_exact_mut(AT_ONCE)) {
+                let from = [start, first];
+                let sums = if start + first == 0 {
+                    self.score::<V, FORMAT, WIDTH, AT_ONCE, VECTORS, true>(v, queries, from)
+                } else {
+                    self.score::<V, FORMAT, WIDTH, AT_ONCE, VECTORS, false>(v, queries, from)
+                };
+                for (sums, scores) in sums.iter().zip(scores) {
+                    let tiles = scores[at..at + TILES * KEY_TILE].as_chunks_mut::<KEY_TILE>().0;
+                    for (sums, scores) in sums.iter().zip(tiles) {
+                        for (sum, scores) in sums.iter().zip(scores[start..].as_chunks_mut().0) {
+                            v.store(*sum, scores);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The scores of `AT_ONCE` queries from number `first` on, with the keys of each tile from number `start` on;
+    /// the first pass prefetches.
     #[inline(always)]
     fn score<
         V: Vectors,
@@ -191,41 +249,48 @@ impl Keys<'_> {
         &self,
         v: V,
         queries: &[[f32; WIDTH]],
-        first: usize,
-    ) -> [[V::Floats; VECTORS]; AT_ONCE] {
-        let Keys { tile, next, start } = *self;
+        [start, first]: [usize; 2],
+    ) -> [[[V::Floats; VECTORS]; TILES]; AT_ONCE] {
         let line = bytes_of::<FORMAT>(KEY_TILE);
         let group_bytes = key_group_bytes::<FORMAT>();
-        let mut sums = [[v.splat(0.0); VECTORS]; AT_ONCE];
-        let groups = tile.chunks(group_bytes).zip(next.chunks(group_bytes)).zip(queries.chunks(KV_GROUP));
-        for ((group, next), queries) in groups {
-            let (scales, group) = group.split_at(if is_grouped::<FORMAT>() { 2 * KEY_TILE } else { 0 });
-            let mut own = [v.splat(0.0); VECTORS];
-            if is_grouped::<FORMAT>() {
-                for (own, scales) in own.iter_mut().zip(scales[2 * start..].chunks_exact(2 * LANES)) {
+        let scale_bytes = if is_grouped::<FORMAT>() { 2 * KEY_TILE } else { 0 };
+        let mut sums = [[[v.splat(0.0); VECTORS]; TILES]; AT_ONCE];
+        for (group, queries) in queries.chunks(KV_GROUP).enumerate() {
+            let mut own = [[v.splat(0.0); VECTORS]; TILES];
+            for (own, tile) in own.iter_mut().zip(self.tiles) {
+                let scales = &tile[group * group_bytes..][..scale_bytes];
+                for (own, scales) in
+                    own.iter_mut().zip(scales[start * scale_bytes / KEY_TILE..].chunks_exact(2 * LANES))
+                {
                     *own = v.read_f16(scales);
                 }
             }
-            let lines = group.chunks_exact(line).zip(next.chunks_exact(group_bytes / KV_GROUP));
-            for ((line, next), queries) in lines.zip(queries) {
-                if PREFETCH {
-                    for line in next.chunks(LINE) {
-                        prefetch_l2(line);
-                    }
-                }
-                let mut keys = [v.splat(0.0); VECTORS];
+            for (dim, queries) in queries.iter().enumerate() {
+                let mut keys = [[v.splat(0.0); VECTORS]; TILES];
                 for (index, keys) in keys.iter_mut().enumerate() {
-                    *keys = read::<V, FORMAT>(v, line, start / LANES + index);
-                    if is_grouped::<FORMAT>() {
-                        *keys = v.mul(*keys, own[index]);
+                    if PREFETCH {
+                        let each = group_bytes / KV_GROUP;
+                        for line in self.next[index][group * group_bytes + dim * each..][..each].chunks(LINE)
+                        {
+                            prefetch_l2(line);
+                        }
+                    }
+                    let line = &self.tiles[index][group * group_bytes + scale_bytes + dim * line..][..line];
+                    for (vector, keys) in keys.iter_mut().enumerate() {
+                        *keys = read::<V, FORMAT>(v, line, start / LANES + vector);
+                        if is_grouped::<FORMAT>() {
+                            *keys = v.mul(*keys, own[index][vector]);
+                        }
                     }
                 }
                 let queries: &[f32; AT_ONCE] =
                     queries[first..].first_chunk().expect("a pass within the width");
                 for (sums, query) in sums.iter_mut().zip(queries) {
                     let query = v.splat(*query);
-                    for (sum, keys) in sums.iter_mut().zip(keys) {
-                        *sum = v.fmadd(query, keys, *sum);
+                    for (sums, keys) in sums.iter_mut().zip(keys) {
+                        for (sum, keys) in sums.iter_mut().zip(keys) {
+                            *sum = v.fmadd(query, keys, *sum);
+                        }
                     }
                 }
             }
@@ -257,49 +322,80 @@ fn capped<V: Vectors>(v: V, x: V::Floats, cap: V::Floats) -> V::Floats {
 
 pub(super) fn weigh<I: Isa>(
     isa: I,
-    scores: &mut ChunkWeights,
+    mut scores: &mut [ChunkWeights],
     seen: Range<usize>,
     cap: Option<f32>,
-) -> MaxSum {
-    isa.enter(Weigh { scores, seen, cap })
+    mut ends: &mut [MaxSum],
+) {
+    assert_eq!(scores.len(), ends.len(), "each query has a largest score and a sum");
+    let most = if I::REGISTERS == 32 { 4 } else { 2 };
+    while !scores.is_empty() {
+        let count = [4, 2, 1].into_iter().find(|count| *count <= most.min(scores.len())).unwrap_or(1);
+        let (now, others) = scores.split_at_mut(count);
+        let (now_ends, other_ends) = ends.split_at_mut(count);
+        by_count!(count, [1 2 4], |COUNT| {
+            isa.enter(Weigh::<COUNT> { scores: now, seen: seen.clone(), cap, ends: now_ends });
+        });
+        (scores, ends) = (others, other_ends);
+    }
 }
 
-struct Weigh<'a> {
-    scores: &'a mut ChunkWeights,
+/// Weighs `COUNT` queries at once, as the operations of one wait for each other.
+struct Weigh<'a, const COUNT: usize> {
+    scores: &'a mut [ChunkWeights],
     seen: Range<usize>,
     cap: Option<f32>,
+    ends: &'a mut [MaxSum],
 }
 
-impl<I: Isa> VectorKernel<I, MaxSum> for Weigh<'_> {
+impl<I: Isa, const COUNT: usize> VectorKernel<I> for Weigh<'_, COUNT> {
     #[inline(always)]
-    fn run(self, isa: I) -> MaxSum {
+    fn run(self, isa: I) {
         let v = isa.wide();
-        let Weigh { scores, seen, cap } = self;
+        let Weigh { scores, seen, cap, ends } = self;
+        let scores = scores.as_mut_array::<COUNT>().expect("the caller has looked at their number");
         // Whole vectors hold the positions seen; the other positions in them weigh nothing.
         let whole = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
-        if let Some(cap) = cap {
-            let cap = v.splat(cap);
-            for vector in scores[whole.clone()].as_chunks_mut().0 {
-                v.store(capped(v, v.load(vector), cap), vector);
+        for scores in scores.iter_mut() {
+            if let Some(cap) = cap {
+                let cap = v.splat(cap);
+                for vector in scores[whole.clone()].as_chunks_mut().0 {
+                    v.store(capped(v, v.load(vector), cap), vector);
+                }
+            }
+            scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
+            scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
+        }
+        let vectors = whole.start / LANES..whole.end / LANES;
+        let mut largest = [v.splat(f32::NEG_INFINITY); COUNT];
+        for index in vectors.clone() {
+            for (largest, scores) in largest.iter_mut().zip(&*scores) {
+                *largest = v.max(*largest, v.load(&scores.as_chunks().0[index]));
             }
         }
-        scores[whole.start..seen.start].fill(f32::NEG_INFINITY);
-        scores[seen.end..whole.end].fill(f32::NEG_INFINITY);
-        let vectors = scores[whole].as_chunks_mut().0;
-        let mut largest = v.splat(f32::NEG_INFINITY);
-        for vector in &*vectors {
-            largest = v.max(largest, v.load(vector));
+        let mut tops = [0.0; COUNT];
+        for (top, largest) in tops.iter_mut().zip(largest) {
+            *top = v.largest(largest);
         }
-        let largest = v.largest(largest);
-        let mut sums = v.splat(0.0);
-        for vector in vectors {
-            let weights = exp2(v, v.sub(v.load(vector), v.splat(largest)));
-            sums = v.add(sums, weights);
-            v.store(weights, vector);
+        let mut sums = [v.splat(0.0); COUNT];
+        for index in vectors {
+            for ((sums, scores), top) in sums.iter_mut().zip(scores.iter_mut()).zip(tops) {
+                let vector = &mut scores.as_chunks_mut().0[index];
+                let weights = exp2(v, v.sub(v.load(vector), v.splat(top)));
+                *sums = v.add(*sums, weights);
+                v.store(weights, vector);
+            }
         }
-        let mut lanes = [0.0; LANES];
-        v.store(sums, &mut lanes);
-        [largest, add_lanes(lanes)]
+        // In the order of `add_lanes`.
+        let mut quads = [v.quad(0.0); QUAD];
+        for (quad, sums) in quads.iter_mut().zip(sums) {
+            *quad = v.fold(sums);
+        }
+        let mut totals = [0.0; QUAD];
+        v.write_quad(sum_float_lanes(v, quads), &mut totals);
+        for ((ends, total), top) in ends.iter_mut().zip(totals).zip(tops) {
+            *ends = [top, total];
+        }
     }
 }
 

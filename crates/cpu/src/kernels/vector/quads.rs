@@ -40,7 +40,7 @@ pub(super) fn sum_lanes<V: Vectors>(v: V, vectors: [IntegerQuad; QUAD]) -> Integ
 
 /// The sum of each of four vectors' lanes, which are floats.
 #[inline(always)]
-fn sum_float_lanes<V: Vectors>(v: V, [a, b, c, d]: [Quad; QUAD]) -> Quad {
+pub(super) fn sum_float_lanes<V: Vectors>(v: V, [a, b, c, d]: [Quad; QUAD]) -> Quad {
     let bits = [v.quad_bits(a), v.quad_bits(b), v.quad_bits(c), v.quad_bits(d)];
     let add = |a, b| v.quad_bits(v.add_quads(v.quad_floats(a), v.quad_floats(b)));
     v.quad_floats(join_lanes(v, bits, add))

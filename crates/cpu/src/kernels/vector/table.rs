@@ -43,7 +43,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
         },
         attend: AttendKernels {
             score: function!(|queries, keys, next, scores, at| attend::score),
-            weigh: function!(|scores, seen, cap| attend::weigh),
+            weigh: function!(|scores, seen, cap, ends| attend::weigh),
             blend: function!(|weights, at, block, sums| attend::blend),
             join: function!(|running, result, partial, sums| attend::join),
             widen_keys: function!(|format, tile, next, into| attend::widen_keys),

@@ -8,7 +8,8 @@ use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
 use girih_tensor::DType;
 
-use super::{AttentionOperands, AttentionParams, ValuesHeld, attend, scratch};
+use super::super::attend_piece::{AttentionOperands, AttentionParams, ValuesHeld};
+use super::{attend, scratch};
 use crate::bound::OpScratch;
 use crate::kernels;
 use crate::limits::{Numbers, peaks};
@@ -128,8 +129,9 @@ impl AttendBench {
             let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
             attend(&mut executor, heads, ATTENTION, step_rows, &mut output);
         }
+        let taken = start.taken(layers);
         assert!(output.iter().all(|x| x.is_finite()));
-        start.taken(layers)
+        taken
     }
 
     /// Times reading a layer's keys and values, and returns their bytes.
@@ -291,4 +293,14 @@ fn prefill() {
             }
         }
     }
+}
+
+/// A prompt of 512 rows with one thread, long enough for a sampling profiler.
+#[test]
+#[ignore = "a measurement"]
+fn profiled() {
+    let step = BenchStep { layers: 1, sequences: 1, rows: 512, context: 512 };
+    let mut bench = AttendBench::new(step, DType::F16, 1);
+    let rounds: Vec<_> = (0..300).map(|_| bench.attend()).collect();
+    println!("{:.3} ms at least", spread(rounds.iter().map(|taken| taken.cpu)).1);
 }
