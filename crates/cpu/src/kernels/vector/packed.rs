@@ -105,7 +105,7 @@ fn prefetch_group<P: IntegerLayout>(codes: &[Line], tail: &[Line], group: usize,
 /// Keeps the compiler from moving loads across this point, and so from loading the words of all
 /// columns before it multiplies the first, which takes more registers than there are.
 #[inline(always)]
-fn keep_order() {
+pub(in super::super) fn keep_order() {
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -450,7 +450,7 @@ fn put<I: Packed, P: IntegerLayout>(
     }
 }
 
-pub(super) fn tile<I: Packed>(isa: I, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
+pub(in super::super) fn tile<I: Packed>(isa: I, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {
