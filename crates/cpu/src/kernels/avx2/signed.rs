@@ -1,8 +1,8 @@
 //! Tiles of codes of eight bits by AVX2 itself, with signs and sizes that all tiles share.
 //!
-//! A code is multiplied by its size with its sign carried over to `x`. The pipes that multiply also compute signs and
-//! sizes of bytes, so the sizes of a panel are computed once and not for each tile. Of the instructions of a line, two
-//! vectors and four columns that leaves 32 of 36: `vpsignb`, `vpmaddubsw`, `vpmaddwd` and `vpaddd` for each product.
+//! A code is multiplied by its size with its sign carried over to `x`. Signed codes and sizes of a panel are computed once,
+//! not for each tile. A line of two vectors and four columns then takes 32 instructions of arithmetic instead of 36:
+//! `vpsignb`, `vpmaddubsw`, `vpmaddwd` and `vpaddd` for each product.
 //! Bytes moved: those of a tile with panels, and for each half of a band a second line of each line of codes, all from L1.
 
 use std::arch::x86_64::*;
@@ -42,10 +42,11 @@ impl Avx2 {
             let pairs = _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(x, codes));
             *n = _mm256_add_epi32(*n, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
         }
-        without_sign_bits(codes: __m256i) -> __m256i { _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN)) }
+        less_128(codes: __m256i) -> __m256i { _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN)) }
     }
 }
 
+/// [`MatmulKernels::sign`].
 fn sign(isa: Avx2, panels: &Panels, groups: usize, signed: &mut SignedPanels) {
     isa.enter(Sign { panels, groups, signed });
 }
@@ -64,7 +65,7 @@ impl VectorKernel<Avx2> for Sign<'_> {
             for (group, signed) in panel[..self.groups].iter().zip(signed) {
                 for (line, [codes, sizes]) in group.codes.iter().zip(&mut signed.lines) {
                     for piece in 0..<Avx2>::PIECES {
-                        let vector = isa.without_sign_bits(isa.load_piece(line, piece));
+                        let vector = isa.less_128(isa.load_piece(line, piece));
                         isa.store_piece(vector, codes, piece);
                         isa.store_piece(isa.sizes(vector), sizes, piece);
                     }
@@ -74,6 +75,7 @@ impl VectorKernel<Avx2> for Sign<'_> {
     }
 }
 
+/// [`MatmulKernels::tile`].
 fn tile(isa: Avx2, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     match operands.signed.filter(|_| operands.coding.bits == 8) {
