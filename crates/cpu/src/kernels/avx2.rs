@@ -1,5 +1,6 @@
 //! AVX2, with FMA and F16C: vectors of 8 numbers.
 
+mod signed;
 pub(super) mod vnni;
 
 use std::arch::x86_64::*;

@@ -66,8 +66,7 @@ pub fn tables() -> &'static [Table] {
             let avx512 = avx512::Avx512::detect();
             tables.extend(avx512.map(|token| vector::table::table(token, InstructionSet::Avx512(token))));
             tables.extend(avx2::Avx2::<avx2::vnni::Vnni>::detect().map(|token| token.table()));
-            let avx2 = avx2::Avx2::<avx2::Pairs>::detect();
-            tables.extend(avx2.map(|token| vector::table::table(token, InstructionSet::Avx2(token))));
+            tables.extend(avx2::Avx2::<avx2::Pairs>::detect().map(|token| token.table()));
         }
         #[cfg(target_arch = "aarch64")]
         tables.extend(neon::tables::tables());

@@ -91,6 +91,22 @@ impl PanelGroup {
 /// Decoded groups of the lower and of the upper half of a band.
 pub type Panels = [Panel; 2];
 
+/// The codes of eight bits of one decoded group of half a band, as signed numbers.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct SignedGroup {
+    /// Of each line of [`PanelGroup::codes`] the codes less 128, then their sizes.
+    pub lines: [[Line; 2]; GROUP / 4],
+}
+
+impl SignedGroup {
+    /// A group of zeros.
+    pub const ZERO: SignedGroup = SignedGroup { lines: [[[0; LINE]; 2]; GROUP / 4] };
+}
+
+/// The groups of both halves of a band, as those of [`Panels`].
+pub type SignedPanels = [[SignedGroup; DEPTH]; 2];
+
 /// The 32 sums of a band and one column of activations.
 pub type Sums = [f32; BAND];
 
@@ -107,6 +123,8 @@ pub struct MatmulTileOperands<'a> {
     pub coding: Coding,
     /// The decoded weights.
     pub panels: &'a Panels,
+    /// What [`MatmulKernels::sign`] made of the panels, if it was called. A kernel may read it in place of their codes.
+    pub signed: Option<&'a SignedPanels>,
     /// The groups of the panels that are multiplied, from the first on.
     pub groups: usize,
     /// The words of the activations, of as many groups.
@@ -114,6 +132,9 @@ pub struct MatmulTileOperands<'a> {
     /// Weights that are decoded later: a kernel may prefetch them meanwhile.
     pub next: &'a [u8],
 }
+
+/// A kernel that makes signed numbers of the codes of some groups of panels, from the first on.
+pub type SignKernel = fn(panels: &Panels, groups: usize, signed: &mut SignedPanels);
 
 /// A kernel that multiplies panels by a tile of activations.
 pub type TileKernel = fn(operands: MatmulTileOperands<'_>, sums: &mut [Sums]);
@@ -137,6 +158,9 @@ pub struct MatmulKernels {
     pub decode: fn(band: Band<'_>, first: usize, count: usize, panels: &mut Panels),
     /// Adds to `sums` the matmul of groups of panels with `sums.len()` columns, which is a third, two thirds or all of [`TILE`].
     pub tile: TileKernel,
+    /// Computes once for all tiles what `tile` would compute of codes of eight bits for each. None where it multiplies them as
+    /// they are.
+    pub sign: Option<SignKernel>,
     /// Adds to `sums` the matmul of floats of a band, from the column `first`
     /// on, with `sums.len()` columns, at most [`TILE`], of floats; as many as
     /// `x` has rows for.
@@ -166,6 +190,19 @@ pub struct MatmulKernels {
 }
 
 impl MatmulKernels {
+    /// Makes signed numbers of the codes of panels, where `tile` multiplies such of this coding. `memory` is set for the first panels.
+    pub fn signed<'a>(
+        &self,
+        coding: Coding,
+        (panels, groups): (&Panels, usize),
+        memory: &'a mut Option<SignedPanels>,
+    ) -> Option<&'a SignedPanels> {
+        let sign = self.sign.filter(|_| coding.bits == 8)?;
+        let signed = memory.get_or_insert([[SignedGroup::ZERO; DEPTH]; 2]);
+        sign(panels, groups, signed);
+        Some(signed)
+    }
+
     /// The name of the numbers that `bf16` multiplies, in `profile`; an instruction for them marks it.
     pub fn bf16_name(&self) -> &'static str {
         if self.has_bf16_dot { "bf16-dot" } else { "bf16" }

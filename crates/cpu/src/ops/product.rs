@@ -85,10 +85,11 @@ impl Product<'_> {
         let weights = self.weight.band(band);
         match self.x.kind {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
-                let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
+                let (mut panels, mut signed) = ([[PanelGroup::ZERO; DEPTH]; 2], None);
                 for block in blocks.clone() {
                     let groups = DEPTH.min(self.weight.columns.div_ceil(GROUP) - block * DEPTH);
                     (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
+                    let signed = table.matmul.signed(coding, (&panels, groups), &mut signed);
                     let next = self.next_block(band, block, &blocks);
                     let tiles = self.x.tiles().count().max(1);
                     let mut next = next.chunks(next.len().div_ceil(tiles).next_multiple_of(LINE).max(LINE));
@@ -97,7 +98,7 @@ impl Product<'_> {
                         let (sums, next) =
                             (&mut sums[tile.0..tile.0 + tile.1], next.next().unwrap_or_default());
                         (table.matmul.tile)(
-                            MatmulTileOperands { coding, panels: &panels, groups, x, next },
+                            MatmulTileOperands { coding, panels: &panels, signed, groups, x, next },
                             sums,
                         );
                     }

@@ -120,9 +120,11 @@ impl SparseProduct<'_> {
             ActivationKind::Integers(coding) | ActivationKind::IntegersTwice(coding) => {
                 let (mut panels, groups) = ([[PanelGroup::ZERO; DEPTH]; 2], columns / GROUP);
                 (table.matmul.decode)(band, 0, groups, &mut panels);
+                let mut signed = None;
+                let signed = table.matmul.signed(coding, (&panels, groups), &mut signed);
                 each_tile(&mut |x, sums| {
                     (table.matmul.tile)(
-                        MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] },
+                        MatmulTileOperands { coding, panels: &panels, signed, groups, x, next: &[] },
                         sums,
                     );
                 });

@@ -109,7 +109,8 @@ fn narrow_by(tile: TileKernel, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         (right().decode)(band, index * DEPTH, x.len() / words, &mut panels);
-        tile(MatmulTileOperands { coding, panels: &panels, groups: x.len() / words, x, next: &[] }, sums);
+        let groups = x.len() / words;
+        tile(MatmulTileOperands { coding, panels: &panels, signed: None, groups, x, next: &[] }, sums);
     }
 }
 

@@ -88,10 +88,12 @@ fn tiles(table: &Table) {
         // A call computes two half bands.
         print(&format!("tile {layout:?} x{TILE}"), [2 * 2, 2 * 8], TILE * GROUP * BAND / 2, |iterations| {
             let mut sums = [[0.0; BAND]; TILE];
+            let mut memory = None;
+            let signed = table.matmul.signed(coding, (&panels, 8), &mut memory);
             ticks(|| {
                 let (groups, x) = (iterations / 2, black_box(&x.words[..]));
                 (table.matmul.tile)(
-                    MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] },
+                    MatmulTileOperands { coding, panels: &panels, signed, groups, x, next: &[] },
                     black_box(&mut sums),
                 );
             })

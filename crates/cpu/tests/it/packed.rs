@@ -155,10 +155,16 @@ fn panels_and_their_matmuls_are_equal_in_all_tables() {
                 let count = DEPTH.min(groups - first);
                 let panels = decoded(table, band, first, count);
                 let x = &x[first * each..];
-                (table.matmul.tile)(
-                    MatmulTileOperands { coding, panels: &panels, groups: count, x, next: &[] },
-                    &mut sums,
-                );
+                let operands =
+                    MatmulTileOperands { coding, panels: &panels, signed: None, groups: count, x, next: &[] };
+                let before = sums.clone();
+                (table.matmul.tile)(operands, &mut sums);
+                let mut memory = None;
+                if let Some(signed) = table.matmul.signed(coding, (&panels, count), &mut memory) {
+                    let mut again = before;
+                    (table.matmul.tile)(MatmulTileOperands { signed: Some(signed), ..operands }, &mut again);
+                    assert!(bits(&again) == bits(&sums), "{}, signed codes: {what}", table.name);
+                }
             }
             bits(&sums)
         };
@@ -412,7 +418,7 @@ fn infinite_and_too_large_scales_yield_no_finite_sum() {
             (table.matmul.narrow)(band, &few, &mut narrow);
             let panels = &decoded(table, band, 0, 2);
             (table.matmul.tile)(
-                MatmulTileOperands { coding, panels, groups: 2, x: &many, next: &[] },
+                MatmulTileOperands { coding, panels, signed: None, groups: 2, x: &many, next: &[] },
                 &mut tile,
             );
             // The bits of a NaN depend on the processor.

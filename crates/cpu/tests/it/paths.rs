@@ -149,16 +149,26 @@ pub fn check_tile(
     let memory = operands.memory;
     let (panels, words) = (memory.place(&[decoded(band, first, x.groups)]), memory.place(&x.words));
     let start = random_sums(x.columns, operands);
-    let mut sums = memory.place(&start);
+    let coding = coding(band.layout);
     let operands = MatmulTileOperands {
-        coding: coding(band.layout),
+        coding,
         panels: &panels[0],
+        signed: None,
         groups: x.groups,
         x: &words,
         next: &[],
     };
-    (table.matmul.tile)(operands, &mut sums);
-    record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
+    let mut check = |operands| {
+        let mut sums = memory.place(&start);
+        (table.matmul.tile)(operands, &mut sums);
+        record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
+    };
+    check(operands);
+    let mut signed = None;
+    if table.matmul.signed(coding, (&panels[0], x.groups), &mut signed).is_some() {
+        let signed = memory.place(signed.as_slice());
+        check(MatmulTileOperands { signed: Some(&signed[0]), ..operands });
+    }
 }
 
 /// Sums that others are added to.

@@ -227,8 +227,14 @@ mod tests {
                 let x = words(coding, columns, &mut random);
                 let tile = |table: &Table| {
                     let mut sums = [[1.5; BAND]; TILE];
-                    let operands =
-                        MatmulTileOperands { coding, panels: &panels, groups: GROUPS, x: &x, next: &[] };
+                    let operands = MatmulTileOperands {
+                        coding,
+                        panels: &panels,
+                        signed: None,
+                        groups: GROUPS,
+                        x: &x,
+                        next: &[],
+                    };
                     (table.matmul.tile)(operands, &mut sums[..columns]);
                     bits(&sums)
                 };

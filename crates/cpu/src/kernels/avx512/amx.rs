@@ -224,7 +224,8 @@ mod tests {
                 let x = words(coding, groups, columns, &mut random);
                 let begun = [[0.5; 32], [-3.25; 32]].repeat(columns / 2);
                 let (mut seen, mut wanted) = (begun.clone(), begun);
-                let operands = MatmulTileOperands { coding, panels: &panels, groups, x: &x, next: &[] };
+                let operands =
+                    MatmulTileOperands { coding, panels: &panels, signed: None, groups, x: &x, next: &[] };
                 expected(operands, &mut wanted);
                 tile::<EmulatedTiles>(avx512, (), operands, &mut seen);
                 let bits =

@@ -10,8 +10,17 @@ use crate::kernels::packed::{
     MatmulTileOperands, Panel, PanelGroup,
 };
 
-pub(crate) const MATMUL: MatmulKernels =
-    MatmulKernels { narrow, decode, tile, floats, bf16, fp16: Some(fp16), quantize, has_bf16_dot: false };
+pub(crate) const MATMUL: MatmulKernels = MatmulKernels {
+    narrow,
+    decode,
+    tile,
+    sign: None,
+    floats,
+    bf16,
+    fp16: Some(fp16),
+    quantize,
+    has_bf16_dot: false,
+};
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
@@ -21,7 +30,7 @@ pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {
     for (index, x) in x.chunks(DEPTH * words).enumerate() {
         let groups = x.len() / words;
         decode(band, index * DEPTH, groups, &mut panels);
-        tile(MatmulTileOperands { coding, panels: &panels, groups, x, next: &[] }, sums);
+        tile(MatmulTileOperands { coding, panels: &panels, signed: None, groups, x, next: &[] }, sums);
     }
 }
 
@@ -152,7 +161,7 @@ fn scaled(outer: &[f32; LANES], inner: impl Fn(usize) -> i8) -> [f32; LANES] {
 
 /// Multiplies panels by columns of integers.
 fn tile(operands: MatmulTileOperands<'_>, sums: &mut [[f32; BAND]]) {
-    let MatmulTileOperands { coding, panels, groups, x, next: _ } = operands;
+    let MatmulTileOperands { coding, panels, groups, x, signed: _, next: _ } = operands;
     let columns = sums.len();
     for (group, x) in x.chunks_exact(coding.words() * columns).take(groups).enumerate() {
         for (column, sums) in sums.iter_mut().enumerate() {

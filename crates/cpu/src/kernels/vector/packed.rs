@@ -24,7 +24,7 @@
 //! 31 496), of six for two (63 · 127 · 2 · 2 = 32 004). Codes of eight bits are made
 //! signed again and multiplied by their size with the sign carried over to `x`
 //! (128 · 127 · 2 = 32 512), which takes two instructions more; their zero point then
-//! has no share. A group of one column and one vector takes 16 instructions of
+//! has no share. Many tiles share the signed codes and sizes (`avx2/signed.rs`). A group of one column and one vector takes 16 instructions of
 //! arithmetic for codes of four bits, 20 for six, 32 for eight, and 4 for the scale;
 //! the loads and the decoding are shared by all columns or run beside them.
 //!
@@ -105,7 +105,7 @@ fn prefetch_group<P: IntegerLayout>(codes: &[Line], tail: &[Line], group: usize,
 /// Keeps the compiler from moving loads across this point, and so from loading the words of all
 /// columns before it multiplies the first, which takes more registers than there are.
 #[inline(always)]
-fn keep_order() {
+pub(in super::super) fn keep_order() {
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -450,7 +450,7 @@ fn put<I: Packed, P: IntegerLayout>(
     }
 }
 
-pub(super) fn tile<I: Packed>(isa: I, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
+pub(in super::super) fn tile<I: Packed>(isa: I, operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
     const { assert!(TILE == 12, "a kernel for each third of a tile") };
     let coding = operands.coding;
     by_count!(sums.len(), [4 8 12], |C| {

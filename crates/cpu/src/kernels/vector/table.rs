@@ -35,6 +35,7 @@ pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
             narrow: function!(|band, x, sums| packed::narrow),
             decode: function!(|band, first, count, panels| packed::decode),
             tile: function!(|operands, sums| packed::tile),
+            sign: None,
             floats: function!(|band, first, x, sums| floats::floats),
             bf16: function!(|band, first, x, sums| floats::bf16),
             fp16: None,
