@@ -144,15 +144,13 @@ impl Npu {
 
     /// Whether the array may compute attention in steps of this key.
     fn attends(&self, key: Key) -> bool {
-        let single = key.rows == 1;
-        key.sequences == 1
-            && match self.compiler.policy().attention {
-                AttentionPlacement::Host | AttentionPlacement::HostCheaper | AttentionPlacement::HostOnly => {
-                    false
-                }
-                AttentionPlacement::Prefill => !single,
-                AttentionPlacement::Array | AttentionPlacement::ByCost => true,
+        match self.compiler.policy().attention {
+            AttentionPlacement::Host | AttentionPlacement::HostCheaper | AttentionPlacement::HostOnly => {
+                false
             }
+            AttentionPlacement::Prefill => key.rows > 1 && key.sequences == 1,
+            AttentionPlacement::Array | AttentionPlacement::ByCost => true,
+        }
     }
 
     /// The nodes for which the array has no program, and why.

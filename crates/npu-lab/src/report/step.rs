@@ -304,7 +304,7 @@ fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
         }
         if longest[number].as_ref().is_none_or(|known| known.timed.report.cycles < report.cycles) {
             let runs = in_step.iter().filter(|program| **program == number).count() as u64;
-            let timed = TimedProgram { name: schedule.name.clone(), runs, report };
+            let timed = TimedProgram { name: schedule.name.clone(), runs, again: report.clone(), report };
             longest[number] = Some(ProgramRun { timed, launches: counter.launches, cycles: 0 });
         }
     }

@@ -136,7 +136,12 @@ impl Trace {
             if !is_resident {
                 simulator.forget();
             }
-            programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
+            programs.push(TimedProgram {
+                name: schedule.name.clone(),
+                runs: 1,
+                again: report.clone(),
+                report,
+            });
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);
