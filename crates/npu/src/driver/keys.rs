@@ -358,4 +358,27 @@ mod tests {
         assert!(three.has(Some(rows(3))) && !three.has(None), "the second row is not finite");
         assert!(SlotContent::default().has(None) && SlotContent::written(None, true).has(None));
     }
+
+    /// A sequence keeps its slots in any order of the step, and a new one gets those that were not used for long.
+    #[test]
+    fn a_sequence_gets_the_slots_that_hold_its_blocks() {
+        let rows = |stamp| KeyBlockRows { stamps: [stamp; 2], rows: 64 };
+        let set = |stamps: &[u64], used| {
+            let slots = stamps.iter().map(|&stamp| SlotContent::written(Some(rows(stamp)), true)).collect();
+            SlotSet { object: ObjectId(0), slots, used }
+        };
+        // The first two share a prefix.
+        let sets = [set(&[1, 2, 3], 9), set(&[1, 2, 4], 9), set(&[5], 7), set(&[6], 8)];
+        let blocks = |stamps: &[u64]| stamps.iter().map(|&stamp| [stamp; 2]).enumerate().collect::<Vec<_>>();
+        let assigned = |sequences: &[&[u64]]| {
+            assigned_sets(&sets, &sequences.iter().map(|stamps| blocks(stamps)).collect::<Vec<_>>())
+        };
+        assert_eq!(assigned(&[&[1, 2, 4], &[1, 2, 3], &[6]]), [1, 0, 3]);
+        assert_eq!(
+            assigned(&[&[], &[6], &[9]]),
+            [2, 3, 0],
+            "those used least recently, the first of equal ones"
+        );
+        assert_eq!(assigned(&[&[1, 2], &[1, 2, 4], &[1]]), [0, 1, 2], "a prefix is held, too");
+    }
 }
