@@ -25,7 +25,7 @@ use crate::target::Target;
 /// the matrix unit.
 pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls with \
     bf16 weights and in attention: results may differ for a prompt whose last chunk or uncached \
-    rest is one row, and for sequences that decode together";
+    rest is one row, and, with bf16 weights, for sequences that decode together";
 
 /// Options of the backend. They affect results only through the place where
 /// attention runs and the rounding of the programs that are chosen.

@@ -90,7 +90,7 @@ impl Scenario {
     }
 
     /// The program that an array step runs, and how often.
-    fn runs(self, program: u32, runs: ProgramRuns) -> (usize, usize) {
+    pub fn runs(self, program: u32, runs: ProgramRuns) -> (usize, usize) {
         let program = match runs {
             ProgramRuns::EachSequence { one_row } if self.rows == 1 => one_row,
             ProgramRuns::EachSequence { .. } | ProgramRuns::EachOutputRow | ProgramRuns::Once => program,

@@ -142,7 +142,7 @@ pub enum ProgramRuns {
 }
 
 impl ProgramRuns {
-    /// The number of runs in a step with so many output rows and sequences.
+    /// The number of runs in a step with these numbers of output rows and of sequences.
     pub fn count(self, output_rows: usize, sequences: usize) -> usize {
         match self {
             ProgramRuns::Once => 1,
@@ -177,7 +177,7 @@ impl ArrayTensor {
 }
 
 impl Groups {
-    /// The number of submissions in a step with so many output rows and sequences: of runs of programs, except
+    /// The number of submissions in a step with these numbers of output rows and of sequences: of runs of programs, except
     /// those that continue the one before.
     pub fn submissions(&self, output_rows: usize, sequences: usize) -> usize {
         let runs = self.steps.iter().enumerate().map(|(at, step)| match step {

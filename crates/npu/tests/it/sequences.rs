@@ -144,10 +144,21 @@ fn a_sequence_has_the_same_bits_alone_and_beside_others() {
     for (window, target) in [(None, "toy"), (Some(70), "toy"), (Some(70), "xdna2-strix")] {
         let sizes = LlamaSizes { window, ..SIZES };
         let packed = || on_array(target, sizes, ArrayWeights::Q4nx, Runtime::default());
+        let together: Vec<Vec<Vec<f32>>> = {
+            let runner = &mut *packed();
+            steps().iter().map(|parts| step(runner, parts)).collect()
+        };
+        let own = &mut *packed();
         for sequence in 0..SEQUENCES {
-            let together = of_sequence(&mut *packed(), &steps(), sequence);
-            let own = of_sequence(&mut *packed(), &alone(&steps(), sequence), sequence);
-            assert!(together == own, "sequence {sequence}, window {window:?} on {target}");
+            let of = |(parts, logits): (&Vec<Part>, &Vec<Vec<f32>>)| {
+                let at = parts.iter().position(|part| part.0 == sequence)?;
+                Some(logits[at].clone())
+            };
+            let together: Vec<Vec<f32>> = steps().iter().zip(&together).filter_map(of).collect();
+            assert!(
+                together == logits(own, &alone(&steps(), sequence)),
+                "{sequence}, {window:?} on {target}"
+            );
         }
     }
 }
@@ -260,4 +271,17 @@ fn groups_of_several_sequences_print_and_parse() {
     assert_eq!(groups.submissions(3, 3), 1 + layers + 3 * layers + 3);
     let error = text.replace("one_row", "first_row").parse::<Groups>().unwrap_err().to_string();
     assert!(error.contains("one_row"), "{error}");
+}
+
+/// Where attention of several sequences runs is compared for a row of each of eight. Only the first run configures the
+/// array.
+#[test]
+fn places_of_attention_are_compared_for_a_row_of_each_of_eight_sequences() {
+    let compiler = Compiler::new(Target::named("xdna2-strix").unwrap(), Policy::BY_COST, None);
+    let cost = compiler.attention_cost(&llama(&SIZES, largest())).unwrap();
+    assert_eq!((cost.sequences, cost.rows), (8, 1));
+    assert!(cost.to_string().starts_with("attention of a row of each of 8 sequences at 1024 positions"));
+    let one = compiler.attention_cost(&llama(&SIZES, Key { context: 512, ..key(1) })).unwrap();
+    assert!(cost.array_seconds > one.array_seconds && cost.array_seconds < 8.0 * one.array_seconds);
+    assert!(cost.host_seconds > one.host_seconds && cost.host_seconds < 8.0 * one.host_seconds, "one sync");
 }
