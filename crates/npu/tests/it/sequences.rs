@@ -141,8 +141,8 @@ fn alone(steps: &[Vec<Part>], sequence: u32) -> Vec<Vec<Part>> {
 /// With Q4NX weights, a sequence has the bits that it has alone.
 #[test]
 fn a_sequence_has_the_same_bits_alone_and_beside_others() {
-    for (window, target) in [(None, "toy"), (Some(70), "toy"), (Some(70), "xdna2-strix")] {
-        let sizes = LlamaSizes { window, ..SIZES };
+    for (window, target, layers) in [(None, "toy", 2), (Some(70), "toy", 2), (Some(70), "xdna2-strix", 1)] {
+        let sizes = LlamaSizes { window, layers, ..SIZES };
         let packed = || on_array(target, sizes, ArrayWeights::Q4nx, Runtime::default());
         let together: Vec<Vec<Vec<f32>>> = {
             let runner = &mut *packed();
