@@ -5,7 +5,7 @@ use std::time::Duration;
 use girih_graph::backend::{Input, NodeTime, Range32, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId, Watch};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, Key, OperandKind, Role, Step, ValueId, Watch};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
@@ -477,11 +477,12 @@ impl StepRun<'_> {
         let count = spans.len();
         if count > MAX_SPANS {
             return Err(Error::new(format!(
-                "a step has {count} spans of rows that attend to each other both ways; attention on the array \
+                "a sequence has {count} spans of rows that attend to each other both ways; attention on the array \
                  supports {MAX_SPANS}: use shorter steps or attention on the host"
             )));
         }
-        if count > 0 && self.graph().key.rows > 1 && !may_have_spans(self.graph()) {
+        let Key { rows, sequences: most, .. } = self.graph().key;
+        if count > 0 && rows > 1 && most == 1 && !may_have_spans(self.graph()) {
             return Err(Error::new(
                 "rows of tokens have a mutual span; attention on the array supports spans of given rows only",
             ));

@@ -242,7 +242,8 @@ impl Partitioner<'_> {
 
     /// The launches for steps whose rows have mutual spans, if these are others. They sweep over all keys.
     fn with_spans(&self, launches: &[KernelLaunch]) -> Option<Vec<KernelLaunch>> {
-        if self.graph.key.rows == 1 || !may_have_spans(self.graph) {
+        let Key { rows, sequences, .. } = self.graph.key;
+        if rows == 1 || (sequences == 1 && !may_have_spans(self.graph)) {
             return None;
         }
         let is_causal =
