@@ -25,7 +25,7 @@ use crate::target::Target;
 /// the matrix unit.
 pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls with \
     bf16 weights and in attention: results may differ for a prompt whose last chunk or uncached \
-    rest is one row, and for sequences that decode together";
+    rest is one row, and, with bf16 weights, for sequences that decode together";
 
 /// Options of the backend. They affect results only through the place where
 /// attention runs and the rounding of the programs that are chosen.
@@ -144,15 +144,13 @@ impl Npu {
 
     /// Whether the array may compute attention in steps of this key.
     fn attends(&self, key: Key) -> bool {
-        let single = key.rows == 1;
-        key.sequences == 1
-            && match self.compiler.policy().attention {
-                AttentionPlacement::Host | AttentionPlacement::HostCheaper | AttentionPlacement::HostOnly => {
-                    false
-                }
-                AttentionPlacement::Prefill => !single,
-                AttentionPlacement::Array | AttentionPlacement::ByCost => true,
+        match self.compiler.policy().attention {
+            AttentionPlacement::Host | AttentionPlacement::HostCheaper | AttentionPlacement::HostOnly => {
+                false
             }
+            AttentionPlacement::Prefill => key.rows > 1 && key.sequences == 1,
+            AttentionPlacement::Array | AttentionPlacement::ByCost => true,
+        }
     }
 
     /// The nodes for which the array has no program, and why.

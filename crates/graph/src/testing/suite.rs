@@ -25,7 +25,7 @@ pub type Open<'a> = &'a dyn Fn() -> Box<dyn AnyBackend>;
 pub enum EqualBytes {
     /// Steps of any rows.
     AnySteps,
-    /// Steps of several rows: those of one row round in another order.
+    /// Steps of several rows of each sequence: those of one row round in another order.
     SeveralRows,
     /// None but equal steps.
     SameSteps,
@@ -160,7 +160,7 @@ fn check_case(
                 report.worst = report.worst.max(compare(&got, want, &case.bounds, *round)?);
             }
             cuts = match subject.equal_bytes {
-                EqualBytes::AnySteps | EqualBytes::SeveralRows => without_single_rows(cuts),
+                EqualBytes::AnySteps | EqualBytes::SeveralRows => without_single_rows(case, cuts),
                 EqualBytes::SameSteps => case.whole(),
             };
         }
@@ -246,13 +246,17 @@ fn drawn_cuts(case: &Case, random: &mut Random) -> StepCuts {
     steps
 }
 
-/// The steps with each of one row joined to the one before, the first to the next. One row alone stays a step.
-fn without_single_rows(steps: StepCuts) -> StepCuts {
-    let rows = |cuts: &[Cut]| cuts.iter().map(|cut| cut.rows.len()).sum::<usize>();
+/// The steps with each that has one row, or one of several rows of a sequence, joined to the one before, the first to
+/// the next. One row alone stays a step.
+fn without_single_rows(case: &Case, steps: StepCuts) -> StepCuts {
+    let is_single = |cut: &Cut| cut.rows.len() == 1 && case.sequences[cut.sequence].rows > 1;
+    let has_single = |cuts: &[Cut]| {
+        cuts.iter().map(|cut| cut.rows.len()).sum::<usize>() == 1 || cuts.iter().any(is_single)
+    };
     let mut joined: StepCuts = Vec::new();
     for cuts in steps {
         match joined.last_mut() {
-            Some(before) if rows(before) == 1 || rows(&cuts) == 1 => append(before, cuts),
+            Some(before) if has_single(before) || has_single(&cuts) => append(before, cuts),
             _ => joined.push(cuts),
         }
     }

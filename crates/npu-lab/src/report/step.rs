@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{CompiledGraph, TimedProgram, costs, host_spread, settle};
+use girih_npu::driver::{CompiledGraph, Scenario, TimedProgram, costs, host_spread, settle};
 use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::SimMemory;
@@ -209,14 +209,16 @@ impl StepReport {
         limits: &ArrayLimits,
         position: u32,
     ) -> Result<StepReport> {
-        let mut runs = runs(compiled, target)?;
+        let scenario = Scenario::of(graph, position);
+        let mut runs = runs(compiled, target, scenario)?;
         let programs: Vec<TimedProgram> = runs.iter().map(|run| run.timed.clone()).collect();
         let host = host_spread(graph, compiled, target, position);
         let position = host.usual_position;
         let costs = costs(graph, compiled, target, &programs, position);
         for (step, cost) in compiled.groups.steps.iter().zip(&costs.parts) {
-            if let StepAction::Array { program, .. } = step {
-                runs[*program as usize].cycles += cost.array_cycles;
+            if let StepAction::Array { program, runs: each, .. } = step {
+                let (program, _) = scenario.runs(*program, *each);
+                runs[program].cycles += cost.array_cycles;
             }
         }
         let spans = spans::step_spans(graph, compiled, target, &costs);
@@ -283,12 +285,15 @@ impl StepReport {
 
 /// Simulates each program with counters: once, or if launches stay configured, in the order of the
 /// step, of which the longest run counts.
-fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
+fn runs(compiled: &CompiledGraph, target: &Target, scenario: Scenario) -> Result<Vec<ProgramRun>> {
     let mut simulator = Simulator::new(target)?;
     let is_resident = settle(compiled, &mut simulator)?;
-    let in_step = compiled.groups.steps.iter().filter_map(|step| match step {
-        StepAction::Array { program, .. } => Some(*program as usize),
-        StepAction::Host { .. } => None,
+    let in_step = compiled.groups.steps.iter().flat_map(|step| match step {
+        StepAction::Array { program, runs, .. } => {
+            let (program, count) = scenario.runs(*program, *runs);
+            vec![program; count]
+        }
+        StepAction::Host { .. } => Vec::new(),
     });
     let in_step: Vec<usize> = in_step.collect();
     let order = if is_resident { in_step.clone() } else { (0..compiled.schedules.len()).collect() };
@@ -304,7 +309,7 @@ fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
         }
         if longest[number].as_ref().is_none_or(|known| known.timed.report.cycles < report.cycles) {
             let runs = in_step.iter().filter(|program| **program == number).count() as u64;
-            let timed = TimedProgram { name: schedule.name.clone(), runs, report };
+            let timed = TimedProgram { name: schedule.name.clone(), runs, again: report.clone(), report };
             longest[number] = Some(ProgramRun { timed, launches: counter.launches, cycles: 0 });
         }
     }

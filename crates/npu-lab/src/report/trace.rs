@@ -24,7 +24,7 @@ use girih_npu::form::schedule::{
 };
 use girih_npu::memory::SimMemory;
 use girih_npu::sim::{Cause, Cycle, EventOrder, SimEvent, SimWatch, Simulator};
-use girih_tensor::Result;
+use girih_tensor::{Error, Result};
 use serde::Serialize;
 
 use super::spans::{StepSpan, StepSpanKind, step_spans};
@@ -116,7 +116,7 @@ impl Trace {
     /// appends it.
     ///
     /// # Errors
-    /// When a schedule is faulty.
+    /// When a schedule is faulty, or the step has several sequences.
     pub fn add(
         &mut self,
         name: &str,
@@ -125,6 +125,10 @@ impl Trace {
         target: &Target,
         position: u32,
     ) -> Result<()> {
+        if graph.key.sequences > 1 {
+            let sequences = graph.key.sequences;
+            return Err(Error::new(format!("a trace shows steps of one sequence; {name} has {sequences}")));
+        }
         let (mut recorded, mut programs) = (Vec::new(), Vec::new());
         let mut simulator = Simulator::new(target)?;
         let is_resident = settle(compiled, &mut simulator)?;
@@ -136,7 +140,12 @@ impl Trace {
             if !is_resident {
                 simulator.forget();
             }
-            programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
+            programs.push(TimedProgram {
+                name: schedule.name.clone(),
+                runs: 1,
+                again: report.clone(),
+                report,
+            });
             recorded.push(recorder.launches);
         }
         let costs = costs(graph, compiled, target, &programs, position);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, Result};
 
-use super::keys::{ResidentKeys, ResidentKeysId, SlotContent};
+use super::keys::{ResidentKeys, ResidentKeysId, SlotContent, SlotSet};
 use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
@@ -161,7 +161,7 @@ impl Device {
         Ok(objects)
     }
 
-    /// Returns the resident keys and values of this name, with at least
+    /// Returns the resident keys and values of this name, with at least `sets` sets of at least
     /// `slots` slots of these bytes. All programs share them.
     ///
     /// # Errors
@@ -171,31 +171,46 @@ impl Device {
         name: &str,
         slot_bytes: u64,
         slots: usize,
+        sets: usize,
     ) -> Result<ResidentKeysId> {
-        let bytes = slot_bytes * slots as u64;
         let known = self.resident_keys.iter().position(|resident_keys| resident_keys.name == name);
-        let index = match known {
-            Some(index) => index,
-            None => {
-                let object = self.allocate(bytes)?;
-                self.resident_keys.push(ResidentKeys { name: name.to_owned(), object, slots: Vec::new() });
-                self.resident_keys.len() - 1
-            }
-        };
-        let resident_keys = &mut self.resident_keys[index];
-        self.objects.grow(resident_keys.object, bytes)?;
-        resident_keys.slots.resize(resident_keys.slots.len().max(slots), SlotContent::default());
+        let index = known.unwrap_or_else(|| {
+            self.resident_keys.push(ResidentKeys { name: name.to_owned(), sets: Vec::new() });
+            self.resident_keys.len() - 1
+        });
+        let held = &self.resident_keys[index].sets;
+        let slots = held.first().map_or(slots, |set| set.slots.len().max(slots));
+        for _ in held.len()..sets {
+            let object = self.allocate(0)?;
+            self.resident_keys[index].sets.push(SlotSet { object, slots: Vec::new(), used: 0 });
+        }
+        for set in &mut self.resident_keys[index].sets {
+            self.objects.grow(set.object, slot_bytes * slots as u64)?;
+            set.slots.resize(slots, SlotContent::default());
+        }
         Ok(ResidentKeysId(index as u32))
     }
 
-    /// Resident keys and values.
-    pub(super) fn resident_keys(&self, id: ResidentKeysId) -> &ResidentKeys {
-        &self.resident_keys[id.0 as usize]
+    /// The sets of slots of resident keys and values.
+    pub(super) fn slot_sets(&self, id: ResidentKeysId) -> &[SlotSet] {
+        &self.resident_keys[id.0 as usize].sets
+    }
+
+    /// Records that a step uses these sets.
+    pub(super) fn use_sets(&mut self, id: ResidentKeysId, sets: &[usize]) {
+        let all = &mut self.resident_keys[id.0 as usize].sets;
+        let now = all.iter().map(|set| set.used).max().unwrap_or(0) + 1;
+        sets.iter().for_each(|&set| all[set].used = now);
     }
 
     /// Records the contents of a slot.
-    pub(super) fn set_content(&mut self, id: ResidentKeysId, slot: usize, content: SlotContent) {
-        self.resident_keys[id.0 as usize].slots[slot] = content;
+    pub(super) fn set_content(
+        &mut self,
+        id: ResidentKeysId,
+        (set, slot): (usize, usize),
+        content: SlotContent,
+    ) {
+        self.resident_keys[id.0 as usize].sets[set].slots[slot] = content;
     }
 
     /// Maps bytes of a buffer object for reading by the host.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use girih_graph::backend::{Range32, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Graph, Outputs, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Graph, Key, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiled::CompiledGraph;
@@ -16,9 +16,11 @@ use super::list::ListAddresses;
 use super::ring::{KeyRing, KeyStep};
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements};
+use super::traffic::{
+    Follows, PartTransfers, TensorLocation, TensorTransfer, Traffic, appended_to, copies, elements,
+};
 use super::weights::LoadCost;
-use crate::form::groups::{Groups, StepAction, TensorKind};
+use crate::form::groups::{Groups, ProgramRuns, StepAction, TensorKind};
 use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::host::HostCost;
 use crate::memory::SimMemory;
@@ -51,28 +53,60 @@ pub struct TimedProgram {
     pub runs: u64,
     /// The result of one run.
     pub report: SimReport,
+    /// The result of a run that follows another one of the same program, whose configuration the array has.
+    pub again: SimReport,
 }
 
-/// A step to be timed: `rows` rows of one sequence that already has `position`
+/// A step to be timed: `rows` rows of each sequence that already has `position`
 /// tokens; its last row is an output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// Tokens of the sequence before the step.
+    /// The number of sequences.
+    pub sequences: u32,
+    /// Tokens of each sequence before the step.
     pub position: u32,
-    /// Rows in use; the program also computes padding, up to the rows that it
+    /// Rows in use of each sequence; the program also computes padding, up to the rows that it
     /// was compiled for.
     pub rows: u32,
     /// The choices of the runtime.
     pub runtime: Runtime,
 }
 
-/// Estimates one step of all rows of a graph, of one sequence that already has
-/// `position` tokens and whose last row is an output row.
+impl Scenario {
+    /// A step of all rows of a graph of one sequence, or of a row of each of its sequences.
+    pub fn of(graph: &Graph, position: u32) -> Scenario {
+        let Key { rows, sequences, .. } = graph.key;
+        let rows = if sequences == 1 { rows } else { 1 };
+        Scenario { sequences, position, rows, runtime: Runtime::default() }
+    }
+
+    /// The sequences of the step.
+    fn sequences(self) -> Vec<Sequence<'static>> {
+        let sequence = |number: u32| {
+            let rows = Range32 { start: number * self.rows, end: (number + 1) * self.rows };
+            Sequence { blocks: &[], position: self.position, rows, outputs: Outputs::Last, spans: &[] }
+        };
+        (0..self.sequences).map(sequence).collect()
+    }
+
+    /// The program that an array step runs, and how often.
+    pub fn runs(self, program: u32, runs: ProgramRuns) -> (usize, usize) {
+        let program = match runs {
+            ProgramRuns::EachSequence { one_row } if self.rows == 1 => one_row,
+            ProgramRuns::EachSequence { .. } | ProgramRuns::EachOutputRow | ProgramRuns::Once => program,
+        };
+        // The last row of each sequence is an output row.
+        (program as usize, runs.count(self.sequences as usize, self.sequences as usize))
+    }
+}
+
+/// Estimates one step of a graph of sequences that already have `position` tokens and whose last row is an output
+/// row: of all rows of one sequence, or of a row of each of several.
 ///
 /// # Errors
 /// When a schedule has a fault.
 pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> Result<Estimate> {
-    let scenario = Scenario { position, rows: graph.key.rows, runtime: Runtime::default() };
+    let scenario = Scenario::of(graph, position);
     Ok(estimate_step(graph, compiled, target, time_programs(compiled, target)?, scenario))
 }
 
@@ -89,7 +123,14 @@ pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<Ti
     let mut programs = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
         let report = time_once(schedule, &mut simulator)?;
-        programs.push(TimedProgram { name: schedule.name.clone(), runs: runs(compiled, number), report });
+        let is_repeated = compiled.groups.steps.iter().any(|step| repeats(step, number));
+        let again = if is_repeated { time_once(schedule, &mut simulator)? } else { report.clone() };
+        programs.push(TimedProgram {
+            name: schedule.name.clone(),
+            runs: runs(compiled, number),
+            report,
+            again,
+        });
         // The array then has the configuration of another program.
         simulator.forget();
     }
@@ -123,7 +164,8 @@ fn time_in_order(compiled: &CompiledGraph, simulator: &mut Simulator) -> Result<
     }
     let timed = compiled.schedules.iter().zip(longest).enumerate();
     let timed = timed.filter_map(|(number, (schedule, report))| {
-        Some(TimedProgram { name: schedule.name.clone(), runs: runs(compiled, number), report: report? })
+        let (name, report) = (schedule.name.clone(), report?);
+        Some(TimedProgram { name, runs: runs(compiled, number), again: report.clone(), report })
     });
     Ok(timed.collect())
 }
@@ -133,9 +175,20 @@ fn time_once(schedule: &Schedule, simulator: &mut Simulator) -> Result<SimReport
     Ok(simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?)
 }
 
-/// The number of runs of a program in a step.
+/// The number of runs of a program in a step of one sequence with one output row.
 fn runs(compiled: &CompiledGraph, number: usize) -> u64 {
     compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64
+}
+
+/// Whether a step may run a program several times, one after another.
+fn repeats(step: &StepAction, number: usize) -> bool {
+    match step {
+        StepAction::Array { program, runs: ProgramRuns::EachSequence { one_row }, with_spans, .. } => {
+            [Some(*program), Some(*one_row), *with_spans].contains(&Some(number as u32))
+        }
+        StepAction::Array { program, runs: ProgramRuns::EachOutputRow, .. } => *program as usize == number,
+        StepAction::Array { runs: ProgramRuns::Once, .. } | StepAction::Host { .. } => false,
+    }
 }
 
 /// Estimates a step from timed programs. It is one of many equal steps, so
@@ -144,12 +197,16 @@ pub fn estimate_step(
     graph: &Graph,
     compiled: &CompiledGraph,
     target: &Target,
-    programs: Vec<TimedProgram>,
+    mut programs: Vec<TimedProgram>,
     scenario: Scenario,
 ) -> Estimate {
-    let Scenario { position, rows, runtime } = scenario;
-    let range = Range32 { start: 0, end: rows };
-    let sequences = [Sequence { blocks: &[], position, rows: range, outputs: Outputs::Last, spans: &[] }];
+    let (runtime, sequences) = (scenario.runtime, scenario.sequences());
+    programs.iter_mut().for_each(|program| program.runs = 0);
+    for step in &compiled.groups.steps {
+        let StepAction::Array { program, runs, .. } = step else { continue };
+        let (program, count) = scenario.runs(*program, *runs);
+        programs[program].runs += count as u64;
+    }
     let groups = &compiled.groups;
     let tensors = tensors_of(graph, groups);
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
@@ -203,8 +260,8 @@ impl HostSpread {
     }
 }
 
-/// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
-/// `position` tokens. A single row stands for the last tokens up to that one: a block of them, or those
+/// Estimates the host's time of a step of sequences that already have `position` tokens: of all rows of one sequence,
+/// or of a row of each of several. A single row stands for the last tokens up to that one: a block of them, or those
 /// of a lap of the longest window, so that copies of keys and values are included.
 pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, position: u32) -> HostSpread {
     let groups = &compiled.groups;
@@ -214,10 +271,10 @@ pub fn host_spread(graph: &Graph, compiled: &CompiledGraph, target: &Target, pos
     let shapes = StepShapes::new(graph, groups, &tensors);
     let period = shapes.rings.iter().flatten().map(|ring| ring.period()).max();
     let last = period.unwrap_or(BLOCK_POSITIONS as u32);
-    let first = if graph.key.rows == 1 { (position + 1).saturating_sub(last) } else { position };
-    let rows = Range32 { start: 0, end: graph.key.rows };
+    let is_token = Scenario::of(graph, position).rows == 1;
+    let first = if is_token { (position + 1).saturating_sub(last) } else { position };
     let times = (first..=position).map(|position| {
-        let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
+        let sequences = Scenario::of(graph, position).sequences();
         let ledger = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime).total();
         (position, HostSeconds { work: ledger.host_seconds(target), sync: ledger.sync_seconds(target) })
     });
@@ -281,8 +338,7 @@ impl Costs {
     }
 }
 
-/// The costs of one step of all rows, counted as in [`estimate`], from timed
-/// programs.
+/// The costs of one step, counted as in [`estimate`], from timed programs.
 pub fn costs(
     graph: &Graph,
     compiled: &CompiledGraph,
@@ -291,14 +347,12 @@ pub fn costs(
     position: u32,
 ) -> Costs {
     let groups = &compiled.groups;
-    let rows = Range32 { start: 0, end: graph.key.rows };
-    let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
+    let scenario = Scenario::of(graph, position);
+    let (runtime, sequences) = (scenario.runtime, scenario.sequences());
     let tensors = tensors_of(graph, groups);
-    let runtime = Runtime::default();
     let traffic = Traffic::new(graph, groups, &tensors, runtime);
     let shapes = StepShapes::new(graph, groups, &tensors);
     let mut costs = costs_of(graph, groups, &shapes, &traffic, &sequences, runtime);
-    let scenario = Scenario { position, rows: graph.key.rows, runtime };
     count_runs(compiled, &shapes.rings, &traffic, programs, target, scenario, &mut costs.parts);
     costs
 }
@@ -370,7 +424,8 @@ struct StepCounter<'a> {
 impl StepCounter<'_> {
     fn up(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
-        let bytes = tensor.bytes();
+        let each = if tensor.kind == TensorKind::Chunks { self.sequences.len() as u64 } else { 1 };
+        let bytes = tensor.bytes() * each;
         if let TensorLocation::Resident(_) = step.location {
             return self.changed_keys(step.tensor, ledger);
         }
@@ -383,13 +438,14 @@ impl StepCounter<'_> {
         ledger.sync_up(bytes);
     }
 
-    /// Counts the changed blocks of resident keys and values.
+    /// Counts the changed blocks of resident keys and values of each sequence.
     fn changed_keys(&self, tensor: u32, ledger: &mut Ledger) {
-        let Some(sequence) = self.sequences.last() else { return };
-        let end = sequence.position + sequence.rows.end - sequence.rows.start;
-        for bytes in changed_bytes(self.groups, &self.shapes.rings, tensor, sequence.position..end) {
-            ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
-            ledger.sync_up(bytes);
+        for sequence in self.sequences {
+            let end = sequence.position + sequence.rows.end - sequence.rows.start;
+            for bytes in changed_bytes(self.groups, &self.shapes.rings, tensor, sequence.position..end) {
+                ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
+                ledger.sync_up(bytes);
+            }
         }
     }
 
@@ -426,7 +482,7 @@ pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     all.flat_map(|chunks| changed_bytes(groups, &rings, chunks, step.clone())).sum()
 }
 
-/// Counts the runs of programs, for one output row, and the list words written
+/// Counts the runs of programs, for one output row of each sequence, and the list words written
 /// when the lists were bound by an equal step before.
 fn count_runs(
     compiled: &CompiledGraph,
@@ -434,10 +490,11 @@ fn count_runs(
     traffic: &Traffic,
     programs: &[TimedProgram],
     target: &Target,
-    Scenario { position, rows, runtime }: Scenario,
+    scenario: Scenario,
     parts: &mut [Ledger],
 ) {
-    let mut lists: Vec<ListAddresses<(TensorLocation, usize, u32)>> =
+    let Scenario { position, rows, runtime, .. } = scenario;
+    let mut lists: Vec<ListAddresses<(TensorLocation, usize, u32, usize)>> =
         compiled.schedules.iter().map(|schedule| ListAddresses::of(schedule)).collect();
     for pass in 0..2 {
         let position = if pass == 0 { position.saturating_sub(rows) } else { position };
@@ -449,17 +506,26 @@ fn count_runs(
         };
         let steps = compiled.groups.steps.iter().zip(&traffic.parts);
         for ((step, transfers), ledger) in steps.zip(parts.iter_mut()) {
-            let StepAction::Array { program, tensors, .. } = step else { continue };
-            // The place where rows are appended moves with each step, and windows move.
-            let address = |(location, tensor): (&TensorLocation, &u32)| {
-                let moves = compiled.groups.tensors[*tensor as usize].kind == TensorKind::Appended;
-                (*location, first_slot(*location), if moves { pass } else { 0 })
-            };
-            let addresses: Vec<_> = transfers.locations.iter().zip(tensors).map(address).collect();
-            let words = lists[*program as usize].bind(&addresses, runtime.lists);
-            if pass == 1 {
-                ledger.list_words += words;
-                ledger.submit(&programs[*program as usize].report, target, runtime, transfers.follows);
+            let StepAction::Array { program, tensors, runs, .. } = step else { continue };
+            let (program, count) = scenario.runs(*program, *runs);
+            for run in 0..count {
+                // The place where rows are appended moves with each step, and windows move. Each run has rows of its own.
+                let address = |(location, tensor): (&TensorLocation, &u32)| {
+                    let kind = compiled.groups.tensors[*tensor as usize].kind;
+                    let moves = kind == TensorKind::Appended;
+                    let run = if kind == TensorKind::Static { 0 } else { run };
+                    (*location, first_slot(*location), if moves { pass } else { 0 }, run)
+                };
+                let addresses: Vec<_> = transfers.locations.iter().zip(tensors).map(address).collect();
+                let words = lists[program].bind(&addresses, runtime.lists);
+                if pass == 1 {
+                    ledger.list_words += words;
+                    let timed = &programs[program];
+                    let report = if run == 0 { &timed.report } else { &timed.again };
+                    let is_first = run == 0 || transfers.follows != Follows::Host;
+                    let follows = if is_first { transfers.follows } else { Follows::Program };
+                    ledger.submit(report, target, runtime, follows);
+                }
             }
         }
     }

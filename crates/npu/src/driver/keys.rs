@@ -1,10 +1,13 @@
 //! Resident keys and values, for attention on the array: blocks of 64 positions
-//! of all heads, one after another, in one object per layer. [`KeyRing`] has their slots. A program for
+//! of all heads, one after another. [`KeyRing`] has their slots. A program for
 //! a shorter context reads a prefix of what a program for a longer context reads,
 //! so switching between them copies nothing.
 //!
 //! The contents of each slot are tracked, and only changed blocks are written:
 //! for a token, the block that contains it, unless a program appends it.
+//!
+//! A layer has a set of slots, in an object of its own, for each sequence of a step. A sequence gets the set that holds
+//! most of its blocks. The choice affects what is written, not what is computed.
 
 use girih_graph::BLOCK_POSITIONS;
 
@@ -20,9 +23,50 @@ pub(super) struct ResidentKeysId(pub u32);
 pub(super) struct ResidentKeys {
     /// The name of their tensor.
     pub name: String,
+    pub sets: Vec<SlotSet>,
+}
+
+/// The resident keys and values of a layer that belong to one sequence at a time.
+#[derive(Debug)]
+pub(super) struct SlotSet {
     pub object: ObjectId,
     /// The contents of each slot.
     pub slots: Vec<SlotContent>,
+    /// The number of the last step that used it, counted per layer.
+    pub used: u64,
+}
+
+impl SlotSet {
+    /// The number of slots that hold these blocks, whatever number of their rows.
+    fn held(&self, blocks: &[(usize, [u64; 2])]) -> usize {
+        let holds = |(slot, stamps): &&(usize, [u64; 2])| {
+            self.slots.get(*slot).and_then(|held| held.rows).is_some_and(|rows| rows.stamps == *stamps)
+        };
+        blocks.iter().filter(holds).count()
+    }
+}
+
+/// Returns a set for each sequence, given by the slots and the stamps of its blocks: the one that holds most of
+/// them, or one that was not used for long. There must be as many sets as sequences.
+pub(super) fn assigned_sets(sets: &[SlotSet], sequences: &[Vec<(usize, [u64; 2])>]) -> Vec<usize> {
+    let mut found: Vec<(usize, usize, usize)> = Vec::new();
+    for (sequence, blocks) in sequences.iter().enumerate() {
+        let held = sets.iter().map(|set| set.held(blocks)).enumerate();
+        found.extend(held.filter(|(_, held)| *held > 0).map(|(set, held)| (held, sequence, set)));
+    }
+    found.sort_by_key(|&(held, sequence, set)| (std::cmp::Reverse(held), sequence, set));
+    let mut assigned = vec![None; sequences.len()];
+    let mut free = vec![true; sets.len()];
+    for (_, sequence, set) in found {
+        if free[set] && assigned[sequence].is_none() {
+            (assigned[sequence], free[set]) = (Some(set), false);
+        }
+    }
+    let mut oldest: Vec<usize> = (0..sets.len()).filter(|&set| free[set]).collect();
+    oldest.sort_by_key(|&set| (sets[set].used, set));
+    let mut oldest = oldest.into_iter();
+    let set = |known: Option<usize>| known.or_else(|| oldest.next()).expect("each sequence has a set");
+    assigned.into_iter().map(set).collect()
 }
 
 /// The contents of a slot. The positions of its block without rows are zeros, or rows of an earlier block: no
@@ -313,5 +357,28 @@ mod tests {
         let three = two.before_append(rows(3)).appended(rows(3), true);
         assert!(three.has(Some(rows(3))) && !three.has(None), "the second row is not finite");
         assert!(SlotContent::default().has(None) && SlotContent::written(None, true).has(None));
+    }
+
+    /// A sequence keeps its slots in any order of the step, and a new one gets those that were not used for long.
+    #[test]
+    fn a_sequence_gets_the_slots_that_hold_its_blocks() {
+        let rows = |stamp| KeyBlockRows { stamps: [stamp; 2], rows: 64 };
+        let set = |stamps: &[u64], used| {
+            let slots = stamps.iter().map(|&stamp| SlotContent::written(Some(rows(stamp)), true)).collect();
+            SlotSet { object: ObjectId(0), slots, used }
+        };
+        // The first two share a prefix.
+        let sets = [set(&[1, 2, 3], 9), set(&[1, 2, 4], 9), set(&[5], 7), set(&[6], 8)];
+        let blocks = |stamps: &[u64]| stamps.iter().map(|&stamp| [stamp; 2]).enumerate().collect::<Vec<_>>();
+        let assigned = |sequences: &[&[u64]]| {
+            assigned_sets(&sets, &sequences.iter().map(|stamps| blocks(stamps)).collect::<Vec<_>>())
+        };
+        assert_eq!(assigned(&[&[1, 2, 4], &[1, 2, 3], &[6]]), [1, 0, 3]);
+        assert_eq!(
+            assigned(&[&[], &[6], &[9]]),
+            [2, 3, 0],
+            "those used least recently, the first of equal ones"
+        );
+        assert_eq!(assigned(&[&[1, 2], &[1, 2, 4], &[1]]), [0, 1, 2], "a prefix is held, too");
     }
 }

@@ -2,14 +2,14 @@
 //! counting.
 //!
 //! Both are compared for a sequence of [`COMPARED_POSITIONS`], whatever the context of a step,
-//! and for steps of one row or of several, whatever their number. So the choice depends on the
+//! and for steps of one row, of several, or of several sequences, whatever their number. So the choice depends on the
 //! model and the target only, and a reply does not depend on the context or on the lengths
 //! that programs are compiled for.
 
 use std::fmt;
 
 use girih_graph::backend::{Range32, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Graph, Node, Op, Outputs, Span};
+use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Op, Outputs, Span};
 use girih_tensor::Result;
 
 use super::ledger::Ledger;
@@ -29,11 +29,16 @@ pub const COMPARED_POSITIONS: u32 = 1024;
 /// The rows of the compared step of several rows.
 const SEVERAL_ROWS: u32 = 64;
 
+/// The sequences of the compared step of several sequences, each with one row.
+const SEVERAL_SEQUENCES: u32 = 8;
+
 /// The cost of the attention of all layers in a step at the end of
 /// [`COMPARED_POSITIONS`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionCost {
-    /// Rows of the compared step.
+    /// Sequences of the compared step.
+    pub sequences: u32,
+    /// Rows of each.
     pub rows: u32,
     /// Seconds on the array, with the transfers of keys and values; infinite if no program fits it.
     pub array_seconds: f64,
@@ -61,8 +66,8 @@ impl AttentionCost {
     pub fn of(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Option<AttentionCost>> {
         let policy = Policy { attention: AttentionPlacement::Array, ..mapping.policy };
         let groups = pass::groups(graph, target, &ArrayMapping { policy, ..mapping.clone() }, &mut NoDump)?;
-        let rows = if graph.key.rows == 1 { 1 } else { SEVERAL_ROWS };
-        let mut cost = AttentionCost { rows, array_seconds: 0.0, host_seconds: 0.0 };
+        let mut cost = AttentionCost { array_seconds: 0.0, ..AttentionCost::unfit(graph) };
+        let AttentionCost { sequences, rows, .. } = cost;
         let mut runs = 0;
         for (number, program) in groups.programs.iter().enumerate() {
             for launch in &program.launches {
@@ -70,16 +75,19 @@ impl AttentionCost {
                 let is_run = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
                 let count = groups.steps.iter().filter(is_run).count();
                 runs += count;
-                cost.array_seconds += count as f64 * array_seconds(sizes, rows, target)?;
+                cost.array_seconds += count as f64 * array_seconds(sizes, [sequences, rows], target)?;
             }
         }
         for node in &graph.nodes {
             let Op::Attend { span, .. } = node.op else { continue };
-            let mut ledger = Ledger { host: host_cost(graph, node, span, rows), ..Ledger::default() };
+            let HostCost { flops, bytes } = host_cost(graph, node, span, rows);
+            let all = |one: u64| one * u64::from(sequences);
+            let mut ledger =
+                Ledger { host: HostCost { flops: all(flops), bytes: all(bytes) }, ..Ledger::default() };
             // Queries come from the array, results return to it, in bf16.
             let stride = graph.value(node.output).shape.stride() as u64;
-            ledger.sync_down(u64::from(rows) * stride * 2);
-            ledger.sync_up(u64::from(rows) * stride * 2);
+            ledger.sync_down(all(u64::from(rows) * stride * 2));
+            ledger.sync_up(all(u64::from(rows) * stride * 2));
             cost.host_seconds += ledger.seconds(target);
         }
         Ok((runs > 0).then_some(cost))
@@ -87,14 +95,18 @@ impl AttentionCost {
 
     /// The cost if no program of attention fits the array.
     pub(super) fn unfit(graph: &Graph) -> AttentionCost {
-        let rows = if graph.key.rows == 1 { 1 } else { SEVERAL_ROWS };
-        AttentionCost { rows, array_seconds: f64::INFINITY, host_seconds: 0.0 }
+        let [sequences, rows] = match graph.key {
+            Key { sequences: 2.., .. } => [SEVERAL_SEQUENCES, 1],
+            Key { rows: 2.., .. } => [1, SEVERAL_ROWS],
+            _ => [1, 1],
+        };
+        AttentionCost { sequences, rows, array_seconds: f64::INFINITY, host_seconds: 0.0 }
     }
 }
 
 impl fmt::Display for AttentionCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AttentionCost { rows, array_seconds, host_seconds } = self;
+        let AttentionCost { sequences, rows, array_seconds, host_seconds } = self;
         if self.placement() == AttentionPlacement::HostOnly {
             return write!(f, "attention does not fit the array: it runs on the host");
         }
@@ -103,7 +115,11 @@ impl fmt::Display for AttentionCost {
             AttentionPlacement::Array => "the array",
             _ => "the host",
         };
-        let rows = if *rows == 1 { "of a row".to_owned() } else { format!("of {rows} rows") };
+        let rows = match (sequences, rows) {
+            (1, 1) => "of a row".to_owned(),
+            (1, _) => format!("of {rows} rows"),
+            _ => format!("of a row of each of {sequences} sequences"),
+        };
         write!(f, "attention {rows} at {COMPARED_POSITIONS} positions takes {array:.2} ms on the array ")?;
         write!(f, "and {host:.2} ms on the host: it runs on {place}")
     }
@@ -121,11 +137,11 @@ fn host_cost(graph: &Graph, node: &Node, span: Span, rows: u32) -> HostCost {
     HostCost { flops: share(flops), bytes: share(bytes) }
 }
 
-/// Seconds of one attention on the array, from the dispatch that follows another, and of
-/// writing the blocks of keys and values that a step changes.
-fn array_seconds(sizes: AttendSizes, rows: u32, target: &Target) -> Result<f64> {
+/// Seconds of one attention on the array for each sequence, from the dispatch that follows another, and of
+/// writing the blocks of keys and values that a step changes. Only the first run configures the array.
+fn array_seconds(sizes: AttendSizes, [sequences, rows]: [u32; 2], target: &Target) -> Result<f64> {
     let AttendSizes { kv_heads, size, window, .. } = sizes;
-    let key = girih_graph::Key {
+    let key = Key {
         rows,
         sequences: 1,
         context: COMPARED_POSITIONS,
@@ -145,10 +161,12 @@ fn array_seconds(sizes: AttendSizes, rows: u32, target: &Target) -> Result<f64> 
     let report = simulator.run(&schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
     let changed = u64::from(rows).div_ceil(BLOCK_POSITIONS as u64) * u64::from(kv_heads);
     let bytes = changed * u64::from(chunk_bytes(size));
-    let mut ledger = Ledger { host: HostCost { flops: 0, bytes: 2 * bytes }, ..Ledger::default() };
-    ledger.sync_up(bytes);
-    let run = target.seconds(report.cycles - report.dispatch) + target.control.runlist_us * 1e-6;
-    Ok(run + ledger.seconds(target))
+    let host = HostCost { flops: 0, bytes: 2 * bytes * u64::from(sequences) };
+    let mut ledger = Ledger { host, ..Ledger::default() };
+    (0..sequences).for_each(|_| ledger.sync_up(bytes));
+    let run = target.seconds(report.cycles - report.dispatch - report.configure);
+    let runs = f64::from(sequences) * (run + target.control.runlist_us * 1e-6);
+    Ok(target.seconds(report.configure) + runs + ledger.seconds(target))
 }
 
 /// A program of one kernel.

@@ -80,8 +80,8 @@ impl NpuProgram {
             if let TensorLocation::Resident(tensor) = *location {
                 let chunks = &groups.tensors[tensor as usize];
                 let slots = rings[tensor as usize].map_or(0, KeyRing::slots);
-                resident_keys[tensor as usize] =
-                    Some(device.reserve_keys(&chunks.name, chunks.block_bytes(), slots)?);
+                let (name, bytes, sets) = (&chunks.name, chunks.block_bytes(), graph.key.sequences as usize);
+                resident_keys[tensor as usize] = Some(device.reserve_keys(name, bytes, slots, sets)?);
             }
         }
         let lists = schedules.iter().map(|schedule| device.list(schedule)).collect::<Result<_>>()?;
@@ -106,8 +106,8 @@ impl NpuProgram {
         Traffic::new(graph, groups, &tensors_of(graph, groups), runtime).bytes(graph, groups)
     }
 
-    /// The object at a location.
-    pub(super) fn object(&self, device: &Device, location: TensorLocation) -> Result<ObjectId> {
+    /// The object at a location; among resident keys and values, that of a set of slots.
+    pub(super) fn object(&self, device: &Device, location: TensorLocation, set: usize) -> Result<ObjectId> {
         let weight = |tensor: u32| {
             let lost = || Error::new("a weight has no buffer object; this is a bug in girih");
             self.weights[tensor as usize].ok_or_else(lost)
@@ -115,7 +115,7 @@ impl NpuProgram {
         match location {
             TensorLocation::Slot(slot) | TensorLocation::Row(slot, _) => Ok(self.slots[slot as usize]),
             TensorLocation::Weight(tensor) => weight(tensor),
-            TensorLocation::Resident(tensor) => Ok(device.resident_keys(self.resident_keys(tensor)?).object),
+            TensorLocation::Resident(tensor) => Ok(device.slot_sets(self.resident_keys(tensor)?)[set].object),
         }
     }
 
@@ -132,17 +132,17 @@ impl NpuProgram {
     }
 
     /// The bindings of an array step whose arguments are at `locations`, each `offset` bytes after
-    /// the location.
+    /// the location. Resident keys and values are those of `set`.
     pub(super) fn bindings(
         &self,
         device: &Device,
-        tensors: &[u32],
-        locations: &[TensorLocation],
+        (tensors, locations): (&[u32], &[TensorLocation]),
+        set: usize,
         offset: &dyn Fn(&ArrayTensor, TensorLocation) -> Result<u64>,
     ) -> Result<Vec<Binding>> {
         let binding = |(&number, &location): (&u32, &TensorLocation)| {
             let offset = location.offset() + offset(&self.groups.tensors[number as usize], location)?;
-            Ok(Binding { object: self.object(device, location)?, offset })
+            Ok(Binding { object: self.object(device, location, set)?, offset })
         };
         tensors.iter().zip(locations).map(binding).collect()
     }

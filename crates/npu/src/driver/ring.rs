@@ -29,7 +29,7 @@ const POSITIONS: u32 = BLOCK_POSITIONS as u32;
 /// two blocks.
 const TURNS: u32 = POSITIONS - 1;
 
-/// The positions of a step among those of its only sequence.
+/// The positions of a step among those of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyStep {
     /// The position of the first row, padding included.
@@ -202,8 +202,10 @@ mod tests {
                 let blocks = attended_blocks(rows, context, window).next_multiple_of(4);
                 let last_first = first_block(context - 1, window);
                 let ring = KeyRing { window, blocks, last_first, turn };
-                for position in 0..context - rows {
-                    let step = KeyStep { position, written: position + rows, end: position + rows };
+                // Beside other sequences, a step begins with fewer rows than the program has.
+                for position in 0..context {
+                    let end = (position + rows).min(context);
+                    let step = KeyStep { position, written: end, end };
                     let needs = ring.needs(step);
                     assert!(needs.is_sorted_by(|one, next| one.slot < next.slot), "{ring:?} {step:?}");
                     assert!(needs.iter().all(|need| need.slot < ring.slots()), "{ring:?} {step:?}");

@@ -5,18 +5,18 @@ use std::time::Duration;
 use girih_graph::backend::{Input, NodeTime, Range32, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId, Watch};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, Key, OperandKind, Role, Step, ValueId, Watch};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
-use super::keys::{KeyBlockRows, RequiredSlot, SlotContent, changed};
+use super::keys::{KeyBlockRows, RequiredSlot, SlotContent, assigned_sets, changed};
 use super::program::NpuProgram;
 use super::ring::{KeyStep, window_of};
 use super::tensors::laid_from;
 use super::traffic::{Follows, PartTransfers, TensorLocation, TensorTransfer, appended_to, copies, elements};
 use super::weights::NpuWeights;
 use crate::form::groups::{
-    ArrayTensor, START_BYTES, StepAction as Part, TensorKind, appended_offset, first_block,
+    ArrayTensor, ProgramRuns, START_BYTES, StepAction as Part, TensorKind, appended_offset, first_block,
 };
 use crate::host::HostCost;
 use crate::kernel::MAX_SPANS;
@@ -46,6 +46,7 @@ impl NpuProgram {
             values: vec![None; self.graph.values.len()],
             tensors: vec![None; self.groups.tensors.len()],
             locations: vec![None; self.groups.tensors.len()],
+            sets: Vec::new(),
             rows_are_synced: false,
         };
         run.timed(step.watch, ("inputs", "transfer", "host"), StepRun::begin)?;
@@ -98,8 +99,20 @@ struct StepRun<'a> {
     tensors: Vec<Option<Vec<f32>>>,
     /// The location of each tensor on the array.
     locations: Vec<Option<TensorLocation>>,
+    /// The set of slots of each sequence, among those of resident keys and values.
+    sets: Vec<usize>,
     /// Whether the host sees all rows that programs have appended.
     rows_are_synced: bool,
+}
+
+/// A run of a program in a step.
+#[derive(Clone, Copy, Debug)]
+struct ArrayRun {
+    program: usize,
+    /// The sequence whose keys, values and positions it reads.
+    sequence: usize,
+    /// The first row of its tensors.
+    row: u64,
 }
 
 impl StepRun<'_> {
@@ -110,11 +123,13 @@ impl StepRun<'_> {
     /// The first row of the step among the rows of the program. A step near the end of
     /// the context lies behind rows of padding, so that no row, padding included, is
     /// behind the context: programs with attention leave out the keys that rows up to
-    /// there cannot see.
+    /// there cannot see. Programs for several sequences leave out none of these.
     fn first_row(&self) -> usize {
         let chunks = |tensor: &ArrayTensor| tensor.kind == TensorKind::Chunks;
         match self.sequences {
-            [sequence] if self.program.groups.tensors.iter().any(chunks) => {
+            [sequence]
+                if self.graph().key.sequences == 1 && self.program.groups.tensors.iter().any(chunks) =>
+            {
                 let (key, rows) = (self.graph().key, self.rows());
                 let beyond =
                     (sequence.position as usize + key.rows as usize).saturating_sub(key.context as usize);
@@ -134,9 +149,9 @@ impl StepRun<'_> {
         }
     }
 
-    /// The position of the program's first row.
-    fn first_position(&self) -> Result<u32> {
-        Ok(self.attended()?.position - self.first_row() as u32)
+    /// The position of the first row that a program computes for a sequence.
+    fn first_position(&self, sequence: &Sequence<'_>) -> u32 {
+        sequence.position - self.first_row() as u32
     }
 
     /// The number of rows of the step.
@@ -176,6 +191,7 @@ impl StepRun<'_> {
 
     /// Prepares the step's inputs and rotation tables.
     fn begin(&mut self) -> Result<()> {
+        self.assign_sets()?;
         let inputs: Vec<ValueId> = self.graph().inputs().map(|(id, _)| id).collect();
         for (id, input) in inputs.into_iter().zip(self.inputs) {
             if let Input::Rows(rows) = input {
@@ -214,13 +230,31 @@ impl StepRun<'_> {
                 self.host(*node as usize)?;
                 transfers.made.iter().try_for_each(|&step| self.up(step))
             }
-            Part::Array { program, tensors, each_output_row, with_spans } => {
+            Part::Array { program, tensors, runs, with_spans } => {
                 transfers.up.iter().try_for_each(|&step| self.up(step))?;
-                let has_spans = self.sequences.iter().any(|sequence| !sequence.spans.is_empty());
-                let program = with_spans.filter(|_| has_spans).unwrap_or(*program);
-                self.array(program as usize, tensors, *each_output_row, transfers)
+                let count = runs.count(self.output_rows(), self.sequences.len());
+                let runs: Vec<ArrayRun> =
+                    (0..count).map(|number| self.array_run(*program, *with_spans, *runs, number)).collect();
+                self.array(tensors, &runs, transfers)
             }
         }
+    }
+
+    /// The run of this number of an array step.
+    fn array_run(&self, program: u32, with_spans: Option<u32>, runs: ProgramRuns, number: usize) -> ArrayRun {
+        let (sequence, row) = match runs {
+            ProgramRuns::Once => (0, 0),
+            ProgramRuns::EachOutputRow => (0, number),
+            ProgramRuns::EachSequence { .. } => (number, self.sequences[number].rows.start as usize),
+        };
+        let has_spans = self.sequences.get(sequence).is_some_and(|sequence| !sequence.spans.is_empty());
+        let program = match runs {
+            ProgramRuns::EachSequence { one_row } if self.sequences[number].rows.indexes().len() == 1 => {
+                one_row
+            }
+            _ => with_spans.filter(|_| has_spans).unwrap_or(program),
+        };
+        ArrayRun { program: program as usize, sequence, row: row as u64 }
     }
 
     /// Stores what the host computed. Values that the array will read are
@@ -237,9 +271,10 @@ impl StepRun<'_> {
         if let TensorLocation::Resident(tensor) = location {
             return self.write_changed_keys(tensor);
         }
-        let object = self.program.object(self.device, location)?;
+        let object = self.program.object(self.device, location, 0)?;
         let ArrayTensor { kind, .. } = self.program.groups.tensors[tensor as usize];
-        let bytes = self.program.groups.tensors[tensor as usize].bytes();
+        let each = if kind == TensorKind::Chunks { self.sequences.len() as u64 } else { 1 };
+        let bytes = self.program.groups.tensors[tensor as usize].bytes() * each;
         match kind {
             TensorKind::Static => {
                 let weight = self.weights.copy(&self.program.groups.tensors[tensor as usize].name)?;
@@ -255,8 +290,10 @@ impl StepRun<'_> {
             }
             TensorKind::Start => {
                 let window = self.program.groups.tensors[tensor as usize].extent[1];
-                let words = self.start_words(window)?;
-                let bytes = self.device.map_mut(object, 0..START_BYTES.into());
+                let words = self.sequences.iter().map(|sequence| self.start_words(window, sequence));
+                let words: Vec<u32> = words.collect::<Result<Vec<_>>>()?.concat();
+                let bytes = self.device.map_mut(object, 0..bytes);
+                bytes.fill(0);
                 for (word, into) in words.iter().zip(bytes.chunks_exact_mut(4)) {
                     into.copy_from_slice(&word.to_le_bytes());
                 }
@@ -275,14 +312,14 @@ impl StepRun<'_> {
         Ok(())
     }
 
-    /// The positions of the first row and of the first key, and the mutual spans of the rows.
-    fn start_words(&self, window: u32) -> Result<[u32; START_BYTES as usize / 4]> {
-        let (position, sequence) = (self.first_position()?, self.attended()?);
+    /// The positions of the first row and of the first key of a sequence, and the mutual spans of its rows.
+    fn start_words(&self, window: u32, sequence: &Sequence<'_>) -> Result<Vec<u32>> {
+        let position = self.first_position(sequence);
         // Rows that attend to all others are one span. Other spans are those of ops on the host, such as windows of an image.
         let all = [Range32 { start: 0, end: sequence.rows.indexes().len() as u32 }];
         let is_whole = self.program.groups.tensors.iter().any(|one| one.kind == TensorKind::RowChunks);
-        let spans = if is_whole { &all } else { self.attended_spans()? };
-        let mut words = [0; START_BYTES as usize / 4];
+        let spans = if is_whole { &all } else { self.attended_spans(sequence)? };
+        let mut words = vec![0; START_BYTES as usize / 4];
         words[..2].copy_from_slice(&[position, first_block(position, window) * BLOCK_POSITIONS as u32]);
         for (span, into) in spans.iter().zip(words[2..].chunks_exact_mut(2)) {
             into.copy_from_slice(&[span.start, span.end]);
@@ -299,7 +336,7 @@ impl StepRun<'_> {
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
         let first = self.first_row_of(tensor);
-        let object = self.program.object(self.device, location)?;
+        let object = self.program.object(self.device, location, 0)?;
         let object = self.device.map_mut(object, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
@@ -319,7 +356,7 @@ impl StepRun<'_> {
         let Some(value) = self.program.values[tensor as usize] else {
             return Err(Error::new("a tensor without a value is sent to the host; this is a bug in girih"));
         };
-        let object = self.program.object(self.device, location)?;
+        let object = self.program.object(self.device, location, 0)?;
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.sequences) / columns as usize;
         let (row_bytes, first) = (u64::from(padded[1]) * 2, self.first_row_of(tensor as usize) as u64);
@@ -359,7 +396,7 @@ impl StepRun<'_> {
         let Some(tensor) = self.program.tensors[value.0 as usize] else { return self.held(value) };
         let Some(location) = self.locations[tensor as usize] else { return self.held(value) };
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let bytes = self.device.peek(self.program.object(self.device, location)?);
+        let bytes = self.device.peek(self.program.object(self.device, location, 0)?);
         let count = elements(self.graph(), value, self.sequences);
         let row_bytes = padded[1] as usize * 2;
         let begin = location.offset() as usize + self.first_row_of(tensor as usize) * row_bytes;
@@ -392,32 +429,18 @@ impl StepRun<'_> {
         Ok(())
     }
 
-    fn array(
-        &mut self,
-        program: usize,
-        tensors: &[u32],
-        each_output_row: bool,
-        transfers: &PartTransfers,
-    ) -> Result<()> {
-        let (list, locations) = (self.program.lists[program], &transfers.locations);
+    fn array(&mut self, tensors: &[u32], runs: &[ArrayRun], transfers: &PartTransfers) -> Result<()> {
+        let locations = &transfers.locations;
         self.rows_are_synced = false;
-        let runs = if each_output_row { self.output_rows() as u64 } else { 1 };
-        for row in 0..runs {
-            let offset = |tensor: &ArrayTensor, location: TensorLocation| {
-                let first = self.first_slot_offset(location)?;
-                Ok(match tensor.kind {
-                    TensorKind::Static => 0,
-                    TensorKind::Appended => first + self.appended_offset(tensor)?,
-                    TensorKind::Chunks => first,
-                    _ => row * tensor.row_bytes(),
-                })
-            };
-            let bindings = self.program.bindings(self.device, tensors, locations, &offset)?;
+        for (number, run) in runs.iter().enumerate() {
+            let offset = |tensor: &ArrayTensor, location| self.offset(tensor, location, *run);
+            let set = self.sets.get(run.sequence).copied().unwrap_or(0);
+            let bindings = self.program.bindings(self.device, (tensors, locations), set, &offset)?;
             let follows = match transfers.follows {
-                Follows::Host if row > 0 => Follows::Program,
+                Follows::Host if number > 0 => Follows::Program,
                 follows => follows,
             };
-            self.device.submit(list, &bindings, follows)?;
+            self.device.submit(self.program.lists[run.program], &bindings, follows)?;
         }
         for (&tensor, &location) in tensors.iter().zip(locations) {
             self.locations[tensor as usize] = Some(location);
@@ -425,25 +448,41 @@ impl StepRun<'_> {
         Ok(())
     }
 
-    /// The only sequence of the step, for attention on the array.
-    fn attended(&self) -> Result<&Sequence<'_>> {
+    /// The byte offset behind its location at which a run binds a tensor.
+    fn offset(&self, tensor: &ArrayTensor, location: TensorLocation, run: ArrayRun) -> Result<u64> {
+        let first = self.first_slot_offset(location, run.sequence)?;
+        Ok(match tensor.kind {
+            TensorKind::Static => 0,
+            TensorKind::Appended => first + self.appended_offset(tensor)?,
+            TensorKind::Chunks if matches!(location, TensorLocation::Resident(_)) => first,
+            TensorKind::Chunks => run.sequence as u64 * tensor.bytes(),
+            TensorKind::Start => run.sequence as u64 * tensor.row_bytes(),
+            TensorKind::CosSin | TensorKind::Scratch | TensorKind::RowChunks => run.row * tensor.row_bytes(),
+        })
+    }
+
+    /// The only sequence of the step.
+    fn only_sequence(&self) -> Result<&Sequence<'_>> {
         let [sequence] = self.sequences else {
-            return Err(Error::new("attention on the array needs a step of one sequence"));
+            return Err(Error::new(
+                "appended keys and values need a step of one sequence; this is a bug in girih",
+            ));
         };
         Ok(sequence)
     }
 
-    /// The mutual spans of the only sequence, for attention on the array.
-    fn attended_spans(&self) -> Result<&[Range32]> {
-        let spans = self.attended()?.spans;
+    /// The mutual spans of a sequence, for attention on the array.
+    fn attended_spans<'s>(&self, sequence: &Sequence<'s>) -> Result<&'s [Range32]> {
+        let spans = sequence.spans;
         let count = spans.len();
         if count > MAX_SPANS {
             return Err(Error::new(format!(
-                "a step has {count} spans of rows that attend to each other both ways; attention on the array \
+                "a sequence has {count} spans of rows that attend to each other both ways; attention on the array \
                  supports {MAX_SPANS}: use shorter steps or attention on the host"
             )));
         }
-        if count > 0 && self.graph().key.rows > 1 && !may_have_spans(self.graph()) {
+        let Key { rows, sequences: most, .. } = self.graph().key;
+        if count > 0 && rows > 1 && most == 1 && !may_have_spans(self.graph()) {
             return Err(Error::new(
                 "rows of tokens have a mutual span; attention on the array supports spans of given rows only",
             ));
@@ -451,16 +490,19 @@ impl StepRun<'_> {
         Ok(spans)
     }
 
-    /// Lays out the keys and values of the sequence in chunks.
+    /// Lays out the keys and values of each sequence in chunks.
     fn gather(&mut self, number: u32) -> Result<Vec<u8>> {
         let tensor = &self.program.groups.tensors[number as usize];
-        let mut chunks = vec![0; tensor.bytes() as usize];
-        let step = self.key_step(number)?;
-        let blocks = step.blocks(self.program.ring(number)?.window);
-        for (block, into) in blocks.zip(chunks.chunks_exact_mut(tensor.block_bytes() as usize)) {
-            self.lay(tensor, block, step.written, into)?;
+        let mut chunks = vec![0; tensor.bytes() as usize * self.sequences.len()];
+        for (sequence, chunks) in self.sequences.iter().zip(chunks.chunks_exact_mut(tensor.bytes() as usize))
+        {
+            let step = self.key_step(number, sequence);
+            let blocks = step.blocks(self.program.ring(number)?.window);
+            for (block, into) in blocks.zip(chunks.chunks_exact_mut(tensor.block_bytes() as usize)) {
+                self.lay(tensor, sequence, (block, step.written), into)?;
+            }
         }
-        self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
+        self.device.ledger.add(HostCost { flops: 0, bytes: 2 * chunks.len() as u64 });
         Ok(chunks)
     }
 
@@ -491,28 +533,51 @@ impl StepRun<'_> {
         Ok(chunks)
     }
 
-    /// The positions of the step, as the tensor of chunks receives them.
-    fn key_step(&self, chunks: u32) -> Result<KeyStep> {
-        let (position, sequence) = (self.first_position()?, self.attended()?);
+    /// The positions of a sequence in the step, as the tensor of chunks receives them.
+    fn key_step(&self, chunks: u32, sequence: &Sequence<'_>) -> KeyStep {
+        let position = self.first_position(sequence);
         let end = sequence.position + sequence.rows.indexes().len() as u32;
         let is_appended = appended_to(&self.program.groups, chunks).is_some();
-        Ok(KeyStep { position, written: if is_appended { sequence.position } else { end }, end })
+        KeyStep { position, written: if is_appended { sequence.position } else { end }, end }
     }
 
-    /// The byte offset of the first block that the step attends to, if the location is among resident keys and
+    /// The byte offset of the first block that a sequence attends to, if the location is among resident keys and
     /// values.
-    fn first_slot_offset(&self, location: TensorLocation) -> Result<u64> {
+    fn first_slot_offset(&self, location: TensorLocation, sequence: usize) -> Result<u64> {
         let TensorLocation::Resident(chunks) = location else { return Ok(0) };
-        let slot = self.program.ring(chunks)?.first_slot(self.first_position()?) as u64;
+        let position = self.first_position(&self.sequences[sequence]);
+        let slot = self.program.ring(chunks)?.first_slot(position) as u64;
         Ok(slot * self.program.groups.tensors[chunks as usize].block_bytes())
     }
 
     /// The byte offset of the place where a program appends, from the first key among the chunks.
     fn appended_offset(&self, place: &ArrayTensor) -> Result<u64> {
-        let position = self.first_position()?;
+        let position = self.first_position(self.only_sequence()?);
         let first = first_block(position, window_of(self.graph(), &place.name)) * BLOCK_POSITIONS as u32;
         let [heads, size] = place.extent;
         Ok(appended_offset(heads, size, position - first))
+    }
+
+    /// Assigns each sequence a set of slots of resident keys and values: that of all layers which fits the first.
+    fn assign_sets(&mut self) -> Result<()> {
+        let resident = self.program.resident_keys.iter().zip(0..);
+        let Some((id, number)) = resident.filter_map(|(id, number)| Some(((*id)?, number))).next() else {
+            return Ok(());
+        };
+        let held = self.sequences.iter().map(|sequence| self.blocks_before(number, sequence));
+        let held = held.collect::<Result<Vec<_>>>()?;
+        self.sets = assigned_sets(self.device.slot_sets(id), &held);
+        self.device.use_sets(id, &self.sets);
+        Ok(())
+    }
+
+    /// The blocks that a sequence has before the step and attends to: their slots and stamps.
+    fn blocks_before(&self, number: u32, sequence: &Sequence<'_>) -> Result<Vec<(usize, [u64; 2])>> {
+        let (name, ring) = (&self.program.groups.tensors[number as usize].name, self.program.ring(number)?);
+        let position = self.first_position(sequence);
+        let step = KeyStep { position, written: sequence.position, end: sequence.position };
+        let blocks = step.blocks(ring.window);
+        blocks.map(|block| Ok((ring.slot(position, block), self.stamps(name, sequence, block)?))).collect()
     }
 
     /// Records that resident chunks have the rows that programs appended to them, and that the host wrote
@@ -522,42 +587,53 @@ impl StepRun<'_> {
             let Some(id) = self.program.resident_keys[number as usize] else { continue };
             let Some((slot, rows)) = self.appended_block(number)? else { continue };
             let (keys, values) = sides(&self.program.groups.tensors[number as usize].name);
-            let position = self.first_position()? as usize;
+            let sequence = self.only_sequence()?;
+            let position = self.first_position(sequence) as usize;
             let mut is_finite = true;
             for side in [keys, values] {
-                let row = self.state.rows(side, self.attended()?, position..position + 1)?;
+                let row = self.state.rows(side, sequence, position..position + 1)?;
                 is_finite &= row.iter().all(|value| value.is_finite());
             }
-            let held = self.device.resident_keys(id).slots[slot];
+            let held = self.device.slot_sets(id)[slot.0].slots[slot.1];
             self.device.set_content(id, slot, held.appended(rows, is_finite));
         }
         Ok(())
     }
 
-    /// The slot to which a program appends, and the rows of its block with those of the step; none if no
-    /// program does.
-    fn appended_block(&self, number: u32) -> Result<Option<(usize, KeyBlockRows)>> {
+    /// The set and the slot to which a program appends, and the rows of its block with those of the step; none if
+    /// no program does.
+    fn appended_block(&self, number: u32) -> Result<Option<((usize, usize), KeyBlockRows)>> {
         if appended_to(&self.program.groups, number).is_none() {
             return Ok(None);
         }
         let name = &self.program.groups.tensors[number as usize].name;
-        let position = self.first_position()?;
+        let sequence = self.only_sequence()?;
+        let position = self.first_position(sequence);
         let block = position as usize / BLOCK_POSITIONS;
-        let rows = self.content(name, block, position + 1)?;
-        Ok(Some((self.program.ring(number)?.slot(position, block), rows)))
+        let rows = self.content(name, sequence, block, position + 1)?;
+        Ok(Some(((self.sets[0], self.program.ring(number)?.slot(position, block)), rows)))
     }
 
     /// The content of a block of the keys and the values of a tensor of this name, up to the position `end`.
-    fn content(&self, name: &str, block: usize, end: u32) -> Result<KeyBlockRows> {
-        let (sequence, (keys, values)) = (self.attended()?, sides(name));
-        let stamps = [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
-        Ok(KeyBlockRows::until(end, block, stamps))
+    fn content(&self, name: &str, sequence: &Sequence<'_>, block: usize, end: u32) -> Result<KeyBlockRows> {
+        Ok(KeyBlockRows::until(end, block, self.stamps(name, sequence, block)?))
     }
 
-    /// Lays out one block of keys and values up to the position `end`, all heads, into zeroed memory.
+    /// The stamps of a block of the keys and the values of a tensor of this name.
+    fn stamps(&self, name: &str, sequence: &Sequence<'_>, block: usize) -> Result<[u64; 2]> {
+        let (keys, values) = sides(name);
+        Ok([self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?])
+    }
+
+    /// Lays out one block of keys and values of a sequence up to the position `end`, all heads, into zeroed memory.
     /// Returns whether all are finite.
-    fn lay(&self, tensor: &ArrayTensor, block: usize, end: u32, into: &mut [u8]) -> Result<bool> {
-        let sequence = self.attended()?;
+    fn lay(
+        &self,
+        tensor: &ArrayTensor,
+        sequence: &Sequence<'_>,
+        (block, end): (usize, u32),
+        into: &mut [u8],
+    ) -> Result<bool> {
         let (keys, values) = sides(&tensor.name);
         let size = tensor.extent[1] as usize;
         let first = block * BLOCK_POSITIONS;
@@ -575,37 +651,46 @@ impl StepRun<'_> {
             .all(|value| u16::from_le_bytes([value[0], value[1]]) & BF16_INFINITY != BF16_INFINITY))
     }
 
-    /// Writes the changed blocks of resident keys and values.
+    /// Writes the changed blocks of resident keys and values of all sequences.
     fn write_changed_keys(&mut self, number: u32) -> Result<()> {
+        for (sequence, set) in self.sequences.iter().zip(self.sets.clone()) {
+            self.write_changed_blocks(number, sequence, set)?;
+        }
+        if let Some((slot, rows)) = self.appended_block(number)? {
+            let id = self.program.resident_keys(number)?;
+            let held = self.device.slot_sets(id)[slot.0].slots[slot.1];
+            self.device.set_content(id, slot, held.before_append(rows));
+        }
+        Ok(())
+    }
+
+    /// Writes the changed blocks of resident keys and values of a sequence to a set of slots.
+    fn write_changed_blocks(&mut self, number: u32, sequence: &Sequence<'_>, set: usize) -> Result<()> {
         let tensor = &self.program.groups.tensors[number as usize];
         let id = self.program.resident_keys(number)?;
-        let step = self.key_step(number)?;
+        let step = self.key_step(number, sequence);
         let mut required = Vec::new();
         for need in self.program.ring(number)?.needs(step) {
-            let rows = need.block.map(|block| self.content(&tensor.name, block, step.written));
+            let rows = need.block.map(|block| self.content(&tensor.name, sequence, block, step.written));
             required.push(RequiredSlot { need, rows: rows.transpose()? });
         }
         let block_bytes = tensor.block_bytes();
-        for run in changed(&self.device.resident_keys(id).slots, &required) {
+        for run in changed(&self.device.slot_sets(id)[set].slots, &required) {
             let mut laid = vec![0; run.len() * block_bytes as usize];
             let mut contents = Vec::new();
             for (slot, into) in run.iter().zip(laid.chunks_exact_mut(block_bytes as usize)) {
-                let lay = |block| self.lay(tensor, block, step.written, into);
+                let lay = |block| self.lay(tensor, sequence, (block, step.written), into);
                 contents.push(SlotContent::written(slot.rows, slot.need.block.map_or(Ok(true), lay)?));
             }
             let begin = run[0].need.slot as u64 * block_bytes;
             let bytes = begin..begin + laid.len() as u64;
-            let object = self.device.resident_keys(id).object;
+            let object = self.device.slot_sets(id)[set].object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
             self.device.ledger.add(HostCost { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
             for (slot, content) in run.iter().zip(contents) {
-                self.device.set_content(id, slot.need.slot, content);
+                self.device.set_content(id, (set, slot.need.slot), content);
             }
-        }
-        if let Some((slot, rows)) = self.appended_block(number)? {
-            let held = self.device.resident_keys(id).slots[slot];
-            self.device.set_content(id, slot, held.before_append(rows));
         }
         Ok(())
     }

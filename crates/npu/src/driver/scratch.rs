@@ -7,7 +7,7 @@ use girih_graph::Graph;
 
 use super::runtime::KeyUse;
 use super::tensors::laid_from;
-use crate::form::groups::{Groups, Kernel, StepAction, TensorKind};
+use crate::form::groups::{ArrayTensor, Groups, Kernel, ProgramRuns, StepAction, TensorKind};
 
 /// The assignment of tensors to scratch objects.
 pub(super) struct ScratchLayout {
@@ -61,6 +61,7 @@ impl ScratchLayout {
         let mut scratch = ScratchLayout::none(groups);
         let mut busy: Vec<usize> = Vec::new(); // the last step that uses each object
         let rows = appended_rows(groups);
+        let needs = object_bytes(graph, groups);
         let mut bytes = 0;
         for &row in &rows {
             (scratch.object_of[row], scratch.offset_of[row]) = (Some(0), Some(bytes));
@@ -73,7 +74,7 @@ impl ScratchLayout {
         order.retain(|number| !rows.contains(number));
         for number in order {
             let Some((from, to)) = lives[number] else { continue };
-            let need = groups.tensors[number].bytes();
+            let need = needs[number];
             let free = |&index: &usize| busy[index] < from && scratch.sizes[index] >= need;
             let again = bound[number].and_then(|argument| last_bound.get(&argument)).copied().filter(free);
             let smallest = (0..busy.len()).filter(free).min_by_key(|&index| scratch.sizes[index]);
@@ -88,6 +89,27 @@ impl ScratchLayout {
         }
         scratch
     }
+}
+
+/// The bytes of an object of each tensor: of its rows, and of those behind them that a run for a sequence may
+/// read and write. Keys and values that are not resident lie there for each sequence.
+pub(super) fn object_bytes(graph: &Graph, groups: &Groups) -> Vec<u64> {
+    let mut bytes: Vec<u64> = groups.tensors.iter().map(ArrayTensor::bytes).collect();
+    for step in &groups.steps {
+        let StepAction::Array { program, tensors, runs: ProgramRuns::EachSequence { .. }, .. } = step else {
+            continue;
+        };
+        for (argument, &number) in groups.programs[*program as usize].arguments.iter().zip(tensors) {
+            let tensor = &groups.tensors[number as usize];
+            let all = match tensor.kind {
+                TensorKind::Chunks => tensor.bytes().saturating_mul(graph.key.sequences.into()),
+                TensorKind::Scratch => tensor.bytes().saturating_add(argument.bytes),
+                _ => tensor.bytes(),
+            };
+            bytes[number as usize] = all;
+        }
+    }
+    bytes
 }
 
 /// The tensors that programs append to resident keys and values, in order.

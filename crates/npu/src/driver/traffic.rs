@@ -7,7 +7,7 @@ use girih_graph::{Extent, Graph, Op, Role, ValueId};
 
 use super::ring::KeyRing;
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
-use super::scratch::{ScratchLayout, touches};
+use super::scratch::{ScratchLayout, object_bytes, touches};
 use super::tensors::laid_from;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
@@ -120,7 +120,8 @@ impl Traffic {
         let kept = locations.filter_map(|location| match location {
             TensorLocation::Resident(tensor) => {
                 let slots = rings[*tensor as usize].map_or(0, KeyRing::slots) as u64;
-                Some(groups.tensors[*tensor as usize].block_bytes() * slots)
+                let set = groups.tensors[*tensor as usize].block_bytes() * slots;
+                Some(set.saturating_mul(graph.key.sequences.into()))
             }
             _ => None,
         });
@@ -217,10 +218,11 @@ impl<'a> TrafficPlanner<'a> {
 
     /// Adds a slot for each argument that needs its own.
     fn give_own(&mut self) {
+        let bytes = object_bytes(self.graph, self.groups);
         for step in &self.groups.steps {
             let StepAction::Array { program, tensors, .. } = step else { continue };
-            for (argument, &tensor) in tensors.iter().enumerate() {
-                let tensor = &self.groups.tensors[tensor as usize];
+            for (argument, &number) in tensors.iter().enumerate() {
+                let tensor = &self.groups.tensors[number as usize];
                 let needs = match tensor.kind {
                     TensorKind::Static => self.runtime.weights == WeightUse::EachCall,
                     TensorKind::Chunks if self.runtime.keys == KeyUse::Kept => false,
@@ -235,7 +237,7 @@ impl<'a> TrafficPlanner<'a> {
                     slots.len() as u32 - 1
                 });
                 let size = &mut self.slots[slot as usize];
-                *size = tensor.bytes().max(*size);
+                *size = bytes[number as usize].max(*size);
             }
         }
     }

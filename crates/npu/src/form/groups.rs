@@ -60,7 +60,7 @@ pub enum TensorKind {
     CosSin,
     /// A value that lives within a step.
     Scratch,
-    /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
+    /// Keys and values of one sequence of the step, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
     /// them, except the position that a program [appends](TensorKind::Appended). The runtime binds it at an
     /// offset that follows from the position, if a window moves over more blocks than a program reads. Its
@@ -73,9 +73,9 @@ pub enum TensorKind {
     /// writes. The runtime binds it at an offset that follows from the position. Its `extent` is that
     /// of the chunks.
     Appended,
-    /// Numbers of 32 bits, which the host computes in each step: the position of the step's first row, that
-    /// of the first key in the chunks, and the mutual spans of the rows, as the entry `attend` has them. Its
-    /// `extent` is one row and the window of the attention; 0 for none.
+    /// Numbers of 32 bits, which the host computes in each step: the position of a sequence's first row, that
+    /// of the first key in the chunks, and the mutual spans of the rows, as the entry `attend` has them. It has a
+    /// row for each sequence. Its `extent` is one row and the window of the attention; 0 for none.
     Start,
 }
 
@@ -119,12 +119,37 @@ pub enum StepAction {
         program: u32,
         /// The tensor of each argument.
         tensors: Vec<u32>,
-        /// Whether the program runs once for each output row, on that row of its
-        /// inputs and outputs.
-        each_output_row: bool,
+        /// How often the program runs, and on which rows.
+        runs: ProgramRuns,
         /// The program that runs instead if rows have mutual spans, with the same tensors.
         with_spans: Option<u32>,
     },
+}
+
+/// How often a step runs a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramRuns {
+    /// Once, on all rows.
+    Once,
+    /// Once for each output row, on that row of its inputs and outputs.
+    EachOutputRow,
+    /// Once for each sequence: on its rows, those behind them included, and on its keys, values and positions.
+    /// The rows behind are computed again, for the next sequences.
+    EachSequence {
+        /// The program that runs instead for a sequence with a single row in the step, with the same tensors.
+        one_row: u32,
+    },
+}
+
+impl ProgramRuns {
+    /// The number of runs in a step with these numbers of output rows and of sequences.
+    pub fn count(self, output_rows: usize, sequences: usize) -> usize {
+        match self {
+            ProgramRuns::Once => 1,
+            ProgramRuns::EachOutputRow => output_rows,
+            ProgramRuns::EachSequence { .. } => sequences,
+        }
+    }
 }
 
 impl ArrayProgram {
@@ -152,13 +177,13 @@ impl ArrayTensor {
 }
 
 impl Groups {
-    /// The number of submissions in a step with `output_rows` output rows: of runs of programs, except those
-    /// that continue the one before.
-    pub fn submissions(&self, output_rows: u32) -> u32 {
+    /// The number of submissions in a step with these numbers of output rows and of sequences: of runs of programs, except
+    /// those that continue the one before.
+    pub fn submissions(&self, output_rows: usize, sequences: usize) -> usize {
         let runs = self.steps.iter().enumerate().map(|(at, step)| match step {
             StepAction::Host { .. } => 0,
-            StepAction::Array { each_output_row: true, .. } => output_rows,
-            StepAction::Array { each_output_row: false, .. } => u32::from(!self.continues(at)),
+            StepAction::Array { runs: ProgramRuns::Once, .. } => usize::from(!self.continues(at)),
+            StepAction::Array { runs, .. } => runs.count(output_rows, sequences),
         });
         runs.sum()
     }
@@ -196,9 +221,13 @@ impl PassForm for Groups {
             faults.extend(program.launches.iter().flat_map(|launch| launch_faults(program, launch)));
         }
         for (number, step) in self.steps.iter().enumerate() {
-            if let StepAction::Array { program, tensors, with_spans, .. } = step {
-                faults.extend(self.binding_fault(number, *program, tensors));
-                faults.extend(with_spans.and_then(|program| self.binding_fault(number, program, tensors)));
+            if let StepAction::Array { program, tensors, runs, with_spans } = step {
+                let one_row = match *runs {
+                    ProgramRuns::EachSequence { one_row } => Some(one_row),
+                    ProgramRuns::Once | ProgramRuns::EachOutputRow => None,
+                };
+                let programs = [Some(*program), one_row, *with_spans].into_iter().flatten();
+                faults.extend(programs.filter_map(|program| self.binding_fault(number, program, tensors)));
             }
         }
         faults
@@ -314,14 +343,26 @@ impl fmt::Display for Groups {
         }
         self.steps.iter().try_for_each(|step| match step {
             StepAction::Host { node } => writeln!(f, "host {node}"),
-            StepAction::Array { program, tensors, each_output_row, with_spans } => {
-                let word = if *each_output_row { "each_output_row" } else { "array" };
-                write!(f, "{word} {program} :")?;
+            StepAction::Array { program, tensors, runs, with_spans } => {
+                write!(f, "{} {program}", runs_word(*runs))?;
+                if let ProgramRuns::EachSequence { one_row } = runs {
+                    write!(f, " one_row {one_row}")?;
+                }
+                f.write_str(" :")?;
                 tensors.iter().try_for_each(|tensor| write!(f, " {tensor}"))?;
                 with_spans.iter().try_for_each(|program| write!(f, " with_spans {program}"))?;
                 writeln!(f)
             }
         })
+    }
+}
+
+/// The word with which a line of a program's run begins.
+fn runs_word(runs: ProgramRuns) -> &'static str {
+    match runs {
+        ProgramRuns::Once => "array",
+        ProgramRuns::EachOutputRow => "each_output_row",
+        ProgramRuns::EachSequence { .. } => "each_sequence",
     }
 }
 
@@ -416,21 +457,31 @@ fn step(lines: &mut FormLines<'_>) -> Result<Option<StepAction>> {
         line.end()?;
         return Ok(Some(StepAction::Host { node }));
     }
-    for (word, each_output_row) in [("array", false), ("each_output_row", true)] {
-        if let Some(mut line) = lines.take(word) {
-            let program = line.value("a program")?;
-            line.need(":")?;
-            let (mut tensors, mut with_spans) = (Vec::new(), None);
-            while let Some(word) = line.optional() {
-                if word == "with_spans" {
-                    with_spans = Some(line.value("a program")?);
-                    line.end()?;
-                    break;
-                }
-                tensors.push(line.parsed(word, "a number")?);
-            }
-            return Ok(Some(StepAction::Array { program, tensors, each_output_row, with_spans }));
+    let all = [ProgramRuns::Once, ProgramRuns::EachOutputRow, ProgramRuns::EachSequence { one_row: 0 }];
+    for runs in all {
+        if let Some(mut line) = lines.take(runs_word(runs)) {
+            return array_step(&mut line, runs).map(Some);
         }
     }
     Ok(None)
+}
+
+/// Reads a line of a program's runs behind its first word.
+fn array_step(line: &mut FormLine<'_>, mut runs: ProgramRuns) -> Result<StepAction> {
+    let program = line.value("a program")?;
+    if let ProgramRuns::EachSequence { one_row } = &mut runs {
+        line.need("one_row")?;
+        *one_row = line.value("a program")?;
+    }
+    line.need(":")?;
+    let (mut tensors, mut with_spans) = (Vec::new(), None);
+    while let Some(word) = line.optional() {
+        if word == "with_spans" {
+            with_spans = Some(line.value("a program")?);
+            line.end()?;
+            break;
+        }
+        tensors.push(line.parsed(word, "a number")?);
+    }
+    Ok(StepAction::Array { program, tensors, runs, with_spans })
 }

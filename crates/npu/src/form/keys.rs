@@ -2,7 +2,7 @@
 
 use girih_graph::{BLOCK_POSITIONS, Key};
 
-/// Bytes of a tensor of `TensorKind::Start`: two positions, and 7 mutual spans.
+/// Bytes of a row of a tensor of `TensorKind::Start`: two positions, and 7 mutual spans.
 pub const START_BYTES: u32 = 64;
 
 /// The first block of positions in the chunks of a step whose first row is at
@@ -17,9 +17,10 @@ pub fn first_block(position: u32, window: u32) -> u32 {
 }
 
 /// The largest position of a step's first row, counted from the first key of its
-/// [first block](first_block). The rows of a step and its padding end within the context.
+/// [first block](first_block). The rows of a step of one sequence and its padding end within the context; of several
+/// sequences, each has other rows behind its own.
 pub fn latest_start(key: Key, window: u32) -> u32 {
-    let last = key.context.saturating_sub(key.rows);
+    let last = key.context.saturating_sub(if key.sequences == 1 { key.rows } else { 1 });
     if window == 0 { last } else { last.min(window.saturating_add(BLOCK_POSITIONS as u32 - 2)) }
 }
 

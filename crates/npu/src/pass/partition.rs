@@ -12,8 +12,8 @@ use super::policy::Grouping;
 use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers, window};
 use super::tile::block_granule;
 use crate::form::groups::{
-    ArrayProgram, ArrayTensor, AttendSizes, ChunkHalf, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
-    TensorKind, appended_bytes, attended_blocks, chunk_bytes, latest_start,
+    ArrayProgram, ArrayTensor, AttendSizes, ChunkHalf, Groups, Kernel, KernelLaunch, ProgramRuns,
+    START_BYTES, StepAction, TensorKind, appended_bytes, attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::form::weights::WeightLayout;
@@ -68,13 +68,13 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
                 writes.push(StepAction::Host { node: index as u32 });
             }
             Answer::Host(..) | Answer::NoProgram(_) => {
-                partitioner.close(&mut segment, false)?;
+                partitioner.close(&mut segment)?;
                 partitioner.groups.steps.append(&mut writes);
                 partitioner.groups.steps.push(StepAction::Host { node: index as u32 });
             }
             Answer::Array(node @ ArrayNode { op: ArrayOp::Linear { each_output_row: true, .. }, .. }) => {
-                partitioner.close(&mut segment, false)?;
-                partitioner.close(&mut vec![(index, node)], true)?;
+                partitioner.close(&mut segment)?;
+                partitioner.close(&mut vec![(index, node)])?;
             }
             Answer::Array(node) => {
                 let attends = matches!(node.op, ArrayOp::Attend { .. });
@@ -84,16 +84,16 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
                     Grouping::Joined | Grouping::Resident | Grouping::ByCost => attends,
                 };
                 if begins {
-                    partitioner.close(&mut segment, false)?;
+                    partitioner.close(&mut segment)?;
                 }
                 segment.push((index, node));
                 if attends {
-                    partitioner.close(&mut segment, false)?;
+                    partitioner.close(&mut segment)?;
                 }
             }
         }
     }
-    partitioner.close(&mut segment, false)?;
+    partitioner.close(&mut segment)?;
     partitioner.groups.steps.append(&mut writes);
     Ok(partitioner.groups)
 }
@@ -130,6 +130,17 @@ struct Partitioner<'a> {
     tensor_of: Vec<Option<u32>>,
 }
 
+/// The rows of its tensors that a run of a program uses.
+#[derive(Clone, Copy)]
+enum ArgumentRows {
+    /// All.
+    All,
+    /// One output row.
+    One,
+    /// As many as its kernels need, from those of a sequence on.
+    Sequence,
+}
+
 /// A program under construction.
 #[derive(Default)]
 struct ProgramDraft {
@@ -152,8 +163,10 @@ impl ProgramDraft {
 
 impl Partitioner<'_> {
     /// Ends a segment: its nodes become one program and one action.
-    fn close(&mut self, segment: &mut Vec<(usize, &ArrayNode)>, each_output_row: bool) -> Result<()> {
-        let Some(&(last, _)) = segment.last() else { return Ok(()) };
+    fn close(&mut self, segment: &mut Vec<(usize, &ArrayNode)>) -> Result<()> {
+        let Some(&(last, node)) = segment.last() else { return Ok(()) };
+        let on_output_rows = matches!(node.op, ArrayOp::Linear { each_output_row: true, .. });
+        let attends = matches!(node.op, ArrayOp::Attend { .. });
         let mut draft = ProgramDraft::default();
         let sees_spans =
             |node: &ArrayNode| matches!(node.op, ArrayOp::Attend { span, .. } if span != Span::Past);
@@ -161,9 +174,36 @@ impl Partitioner<'_> {
         for (index, node) in segment.drain(..) {
             self.launch(node, self.graph.nodes[index].output, &mut draft)?;
         }
-        let mut arguments = Vec::new();
+        let all = if on_output_rows { ArgumentRows::One } else { ArgumentRows::All };
+        let rows = if attends && self.graph.key.sequences > 1 { ArgumentRows::Sequence } else { all };
+        let arguments = self.arguments(&draft, &draft.launches, rows, last);
+        let with_spans = if sees_spans { self.with_spans(&draft.launches) } else { None };
+        let one_row = self.one_row(&draft.launches);
+        let program = self.program(arguments.clone(), draft.launches.clone(), on_output_rows);
+        let with_spans = with_spans.map(|launches| self.program(arguments, launches, on_output_rows));
+        let runs = match rows {
+            ArgumentRows::All => ProgramRuns::Once,
+            ArgumentRows::One => ProgramRuns::EachOutputRow,
+            ArgumentRows::Sequence => {
+                let arguments = self.arguments(&draft, &one_row, rows, last);
+                ProgramRuns::EachSequence { one_row: self.program(arguments, one_row, false) }
+            }
+        };
+        let tensors = draft.tensors;
+        self.groups.steps.push(StepAction::Array { program, tensors, runs, with_spans });
+        Ok(())
+    }
+
+    /// The arguments of a program of these launches, whose last node is `last`.
+    fn arguments(
+        &self,
+        draft: &ProgramDraft,
+        launches: &[KernelLaunch],
+        rows: ArgumentRows,
+        last: usize,
+    ) -> Vec<Argument> {
         let mut inputs = 0;
-        for (&number, &written) in draft.tensors.iter().zip(&draft.written) {
+        let argument = |(index, (&number, &written)): (usize, (&u32, &bool))| {
             let tensor = &self.groups.tensors[number as usize];
             let role = self.role(tensor, written, last);
             let name = match role {
@@ -174,24 +214,36 @@ impl Partitioner<'_> {
                 ArgumentRole::State => "appended".to_owned(),
                 _ => name_in_layer(&tensor.name).to_owned(),
             };
-            let bytes = if each_output_row && role != ArgumentRole::Static {
-                tensor.row_bytes()
-            } else {
-                tensor.bytes()
+            let bytes = match rows {
+                ArgumentRows::One if role != ArgumentRole::Static => tensor.row_bytes(),
+                ArgumentRows::One | ArgumentRows::All => tensor.bytes(),
+                ArgumentRows::Sequence => needed_bytes(launches, index as u32),
             };
-            arguments.push(Argument { name, role, bytes });
-        }
-        let with_spans = if sees_spans { self.with_spans(&draft.launches) } else { None };
-        let program = self.program(arguments.clone(), draft.launches, each_output_row);
-        let with_spans = with_spans.map(|launches| self.program(arguments, launches, each_output_row));
-        let tensors = draft.tensors;
-        self.groups.steps.push(StepAction::Array { program, tensors, each_output_row, with_spans });
-        Ok(())
+            Argument { name, role, bytes }
+        };
+        draft.tensors.iter().zip(&draft.written).enumerate().map(argument).collect()
+    }
+
+    /// The launches for a sequence with a single row in a step of several sequences.
+    fn one_row(&self, launches: &[KernelLaunch]) -> Vec<KernelLaunch> {
+        let key = Key { rows: 1, ..self.graph.key };
+        let of_one = |launch: &KernelLaunch| {
+            let Kernel::Attend(sizes) = launch.kernel else { return launch.clone() };
+            let AttendSizes { kv_heads, window, .. } = sizes;
+            let blocks = attended_blocks(1, key.context, window);
+            let keys =
+                blocks.next_multiple_of(block_granule(1, kv_heads, self.target)) * BLOCK_POSITIONS as u32;
+            let latest = latest_start(key, window);
+            let kernel = Kernel::Attend(AttendSizes { rows: 1, keys, latest, causal: true, ..sizes });
+            KernelLaunch { kernel, tiling: self.mapping.tiling(&kernel), ..launch.clone() }
+        };
+        launches.iter().map(of_one).collect()
     }
 
     /// The launches for steps whose rows have mutual spans, if these are others. They sweep over all keys.
     fn with_spans(&self, launches: &[KernelLaunch]) -> Option<Vec<KernelLaunch>> {
-        if self.graph.key.rows == 1 || !may_have_spans(self.graph) {
+        let Key { rows, sequences, .. } = self.graph.key;
+        if rows == 1 || (sequences == 1 && !may_have_spans(self.graph)) {
             return None;
         }
         let is_causal =
@@ -444,15 +496,16 @@ impl Partitioner<'_> {
             return Ok(known as u32);
         }
         let name = if window == 0 { "start".to_owned() } else { format!("start.{window}") };
-        let (kind, extent, padded) = (TensorKind::Start, [1, window], [1, START_BYTES / 2]);
+        let padded = [self.graph.key.sequences, START_BYTES / 2];
+        let (kind, extent) = (TensorKind::Start, [1, window]);
         self.add(ArrayTensor { name, kind, dtype: DType::BF16, extent, padded })
     }
 
     /// Blocks of positions that a step attends to, padded so that the cores that share
-    /// queries have the same number.
+    /// queries have the same number, also those of a program for a single row of a sequence.
     fn blocks(&self, span: Span, kv_heads: u32) -> Result<u32> {
-        let Key { rows, context, .. } = self.graph.key;
-        let granule = block_granule(rows, kv_heads, self.target);
+        let Key { rows, sequences, context, .. } = self.graph.key;
+        let granule = block_granule(if sequences == 1 { rows } else { 1 }, kv_heads, self.target);
         let positions = if span == Span::All { rows } else { context };
         padded(attended_blocks(rows, positions, window(span)) as usize, granule)
     }
@@ -533,6 +586,13 @@ fn array_dtype(graph: &Graph, answers: &[Answer], mapping: &ArrayMapping, value:
 pub(crate) fn may_have_spans(graph: &Graph) -> bool {
     let has_given = graph.nodes.iter().any(|node| node.op == Op::Splice);
     has_given || graph.inputs().all(|(_, input)| input.dtype != DType::I32)
+}
+
+/// The bytes that launches need of an argument.
+fn needed_bytes(launches: &[KernelLaunch], argument: u32) -> u64 {
+    let operands =
+        launches.iter().flat_map(|launch| launch.arguments.iter().zip(launch.kernel.operand_bytes()));
+    operands.filter(|(number, _)| **number == argument).map(|(_, bytes)| bytes).max().unwrap_or(0)
 }
 
 /// The number of values of 2 bytes.

@@ -186,7 +186,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             let start = Start { window: window(span) };
             let operands = vec![Rows(q), Chunks { queries: q, keys, values, span }, start];
             let node = ArrayNode { op: ArrayOp::Attend { scale, span }, operands };
-            answered(node, attention_fallback(graph, policy, softcap, [keys, values]))
+            answered(node, attention_fallback(graph, policy, (span, softcap), [keys, values]))
         }
         AppliedOp::Scale { factor: _, x } if is_embedding(graph, x) => {
             host("its rows are embeddings, which the host has looked up")
@@ -273,28 +273,28 @@ fn is_embedding(graph: &Graph, value: ValueId) -> bool {
 }
 
 /// Returns why attention runs on the host, if it does. It runs on the array when the policy
-/// allows it, all rows are of one sequence, and scores have no softcap.
+/// allows it, and scores have no softcap. Rows of several sequences must attend to earlier positions.
 fn attention_fallback(
     graph: &Graph,
     policy: Policy,
-    softcap: Option<f32>,
+    (span, softcap): (Span, Option<f32>),
     held: [ValueId; 2],
 ) -> Option<String> {
-    let [keys, values] = held.map(|id| graph.value(id));
+    let ([keys, values], key) = (held.map(|id| graph.value(id)), graph.key);
     if policy.attention == AttentionPlacement::Host {
         Some("the policy runs attention on the host".to_owned())
     } else if policy.attention == AttentionPlacement::HostCheaper {
         Some("attention costs less on the host".to_owned())
     } else if policy.attention == AttentionPlacement::HostOnly {
         Some("attention does not fit the array".to_owned())
-    } else if policy.attention == AttentionPlacement::Prefill && graph.key.rows == 1 {
+    } else if policy.attention == AttentionPlacement::Prefill && (key.rows == 1 || key.sequences > 1) {
         Some("the policy runs attention of single rows on the host".to_owned())
     } else if let Some(cap) = softcap {
         Some(format!("the array's attention has no softcap; this one needs {cap}"))
-    } else if graph.key.sequences > 1 {
+    } else if key.sequences > 1 && span == Span::All {
         Some(format!(
-            "a step may have rows of {} sequences; the array's attention supports one",
-            graph.key.sequences
+            "a step may have rows of {} sequences; the array's attention to all rows of a step supports one",
+            key.sequences
         ))
     } else if keys.shape != values.shape {
         Some(format!("keys of {} and values of {} differ in shape", keys.shape, values.shape))

@@ -13,7 +13,7 @@ use girih_tensor::DType;
 /// Cases of each op.
 const SEEDS: u64 = 16;
 
-/// Cases of attention and of gates. The array computes few of them: attention without sinks of one sequence, and gates
+/// Cases of attention and of gates. The array computes few of them: attention without sinks, and gates
 /// by two activations.
 const RARE_SEEDS: u64 = 320;
 
@@ -106,6 +106,7 @@ fn attention_on_the_array_is_within_the_bounds() {
     for what in ["span: All", "span: Full", "span: Past", "span: Window"] {
         assert!(cases.iter().any(|(_, case)| case.name.contains(what)), "no case has {what}");
     }
+    assert!(cases.iter().any(|(_, case)| case.graph.key.sequences > 1), "no case has several sequences");
     let report = report(|subject| check_cases(subject, cases.iter().cloned()));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert!(report.ops["attend"].cases >= 6, "too few cases are on the array");

@@ -5,10 +5,11 @@
 use std::path::Path;
 use std::time::Instant;
 
+use girih_graph::Key;
 use girih_npu::Target;
 use girih_npu::blob::BlobCache;
 use girih_npu::driver::{Compiler, Estimate, TimedProgram, estimate};
-use girih_npu::pass::{Grouping, NoDump, Policy};
+use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy};
 
 use crate::llama::{LLAMA_1B, key, llama};
 
@@ -71,5 +72,33 @@ fn stitching_saves_submissions_and_their_dispatch_time() {
         let saved = target.seconds(unstitched.array_cycles - stitched.array_cycles) * 1e6;
         let dispatches = (submissions[1] - submissions[0]) as f64 * target.control.dispatch_us;
         assert!(saved <= dispatches * 1.01, "{saved} us saved, {dispatches} us of dispatches");
+    }
+}
+
+/// A token of each of eight sequences at the end of these positions takes less time with attention on the array.
+#[test]
+fn tokens_of_eight_sequences_take_less_time_with_attention_on_the_array() {
+    let target = Target::named("xdna2-strix").unwrap();
+    for context in [1024, 4096] {
+        let several = Key { rows: 64, sequences: 8, output_rows: 8, context, ..key(64) };
+        let seconds = [AttentionPlacement::Host, AttentionPlacement::Array].map(|attention| {
+            let policy = Policy { attention, ..Policy::BY_COST };
+            let graph = llama(&LLAMA_1B, several);
+            let compiled =
+                Compiler::new(target.clone(), policy, None).compile(&graph, &mut NoDump).unwrap();
+            let ledger = estimate(&graph, &compiled, &target, context - 1).unwrap().ledger;
+            let millis = [ledger.array_seconds(&target), ledger.host_seconds(&target)];
+            let [array, host] = millis.map(|seconds| seconds * 1e3);
+            let (sync, submissions) = (ledger.sync_seconds(&target) * 1e3, ledger.submissions);
+            println!(
+                "{context} positions, {attention:?}: array {array:.1} ms in {submissions} submissions, host {host:.1}, sync {sync:.1}"
+            );
+            ledger.seconds(&target)
+        });
+        assert!(seconds[1] < seconds[0], "{seconds:?} at {context}");
+        let compiler = Compiler::new(target.clone(), Policy::BY_COST, None);
+        let cost = compiler.attention_cost(&llama(&LLAMA_1B, several)).unwrap();
+        println!("{cost}");
+        assert_eq!(cost.placement(), AttentionPlacement::Array);
     }
 }

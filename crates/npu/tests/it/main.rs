@@ -21,6 +21,7 @@ mod random;
 mod registers;
 mod rules;
 mod runtime;
+mod sequences;
 mod sweeps;
 mod value_speed;
 mod values;

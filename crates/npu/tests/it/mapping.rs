@@ -147,7 +147,7 @@ fn the_published_mapping_has_the_published_program_counts() {
     let published = ArrayMapping::named("mlir-air-tiles").unwrap();
     for (rows, submissions) in [(2048, 49), (1, 33)] {
         let groups = groups(&llama(&LLAMA_1B, key(rows)), &target, &published, &mut NoDump).unwrap();
-        assert_eq!(groups.submissions(1), submissions);
+        assert_eq!(groups.submissions(1, 1), submissions);
         let launches = groups.programs.iter().map(|program| program.launches.len()).collect::<Vec<_>>();
         assert_eq!(launches, if rows > 1 { vec![6, 1, 8, 8] } else { vec![6, 8, 8] });
         let tasks = groups.programs.iter().flat_map(|program| &program.launches);

@@ -308,7 +308,7 @@ fn estimates_and_runs_count_the_same() {
             let found = since(before, npu.device().ledger);
             let compiler = Compiler::new(target.clone(), policy, None);
             let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-            let scene = Scenario { position: 40, rows: tokens.len() as u32, runtime };
+            let scene = Scenario { sequences: 1, position: 40, rows: tokens.len() as u32, runtime };
             let programs = time_programs(&compiled, &target).unwrap();
             let estimate = estimate_step(&graph, &compiled, &target, programs, scene);
             assert_eq!(found, counts(estimate.ledger), "{rows} rows, {runtime:?}");
@@ -326,7 +326,7 @@ fn each_choice_has_its_cost() {
     let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
     let programs = time_programs(&compiled, &target).unwrap();
     let cost = |runtime: Runtime| {
-        let scene = Scenario { position: 0, rows: 24, runtime };
+        let scene = Scenario { sequences: 1, position: 0, rows: 24, runtime };
         estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
     };
     let usual = Runtime::default();
@@ -361,7 +361,7 @@ fn the_host_time_of_a_token_is_the_mean_of_a_round_of_tokens() {
     let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
     let programs = time_programs(&compiled, &target).unwrap();
     let ledger = |position| {
-        let scene = Scenario { position, rows: 1, runtime: Runtime::default() };
+        let scene = Scenario { sequences: 1, position, rows: 1, runtime: Runtime::default() };
         estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
     };
     let spread = host_spread(&graph, &compiled, &target, 511);
@@ -393,7 +393,7 @@ fn a_token_of_resident_launches_is_two_submissions() {
         let compiler =
             Compiler::new(target.clone(), Policy { grouping, attention: AttentionPlacement::Array }, None);
         let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-        let scene = Scenario { position: 100, rows: 1, runtime: Runtime::default() };
+        let scene = Scenario { sequences: 1, position: 100, rows: 1, runtime: Runtime::default() };
         let programs = time_programs(&compiled, &target).unwrap();
         let ledger = estimate_step(&graph, &compiled, &target, programs, scene).ledger;
         (ledger.submissions, ledger.calls)
@@ -423,7 +423,7 @@ fn an_equal_layer_patches_only_its_weights_and_the_residual_stream() {
     for rows in [24, 1] {
         let graph = llama(&SMALL, key(rows));
         let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
-        let scene = Scenario { position: 64, rows, runtime: Runtime::default() };
+        let scene = Scenario { sequences: 1, position: 64, rows, runtime: Runtime::default() };
         let programs = time_programs(&compiled, &target).unwrap();
         let found = estimate_step(&graph, &compiled, &target, programs, scene).ledger.list_words;
         let Groups { tensors, steps, programs, .. } = &compiled.groups;

@@ -138,7 +138,7 @@ fn a_token_writes_at_most_one_block_of_a_layer_while_a_window_moves_around() {
             };
             npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
             let after = npu.device().ledger;
-            let scene = Scenario { position, rows: 1, runtime: Runtime::default() };
+            let scene = Scenario { sequences: 1, position, rows: 1, runtime: Runtime::default() };
             let found = estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger;
             let written = after.written_bytes - before.written_bytes;
             assert_eq!(written, found.written_bytes, "{grouping:?} at {position}");

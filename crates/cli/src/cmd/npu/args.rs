@@ -8,9 +8,9 @@ use girih::Model;
 use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_model::ModelShape;
-use girih_npu::Target;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::{ArrayMapping, ArrayWeights};
+use girih_npu::{NpuOptions, Target};
 
 use super::blobs::{self, BlobArgs};
 use crate::args::{ArchArgs, KvType};
@@ -120,6 +120,31 @@ impl CompileModelArgs {
     /// As [`StepArgs::graphs_of`].
     pub fn graphs(&self) -> Result<Vec<Graph>> {
         self.graphs_of(&self.model)
+    }
+
+    /// The graph of a step of one token of each of several sequences: that of the fewest rows for which programs are
+    /// compiled.
+    ///
+    /// # Errors
+    /// When the model is a graph file, or the context has fewer positions than the step has rows.
+    pub fn token_graph(&self, sequences: u32) -> Result<Graph> {
+        if self.model.ends_with(".graph") {
+            return Err(Error::call(format!(
+                "{}: a graph fixes its sequences; omit --sequences",
+                self.model
+            )));
+        }
+        let shape = self.shape(&self.model)?;
+        let lengths = NpuOptions::default().lengths;
+        let rows = lengths.into_iter().find(|rows| *rows >= sequences).unwrap_or(sequences);
+        let key = self.key_of(shape.max_context())?;
+        if rows > key.context {
+            let context = key.context;
+            return Err(Error::call(format!(
+                "a step has {rows} rows: --context must be more than {context}"
+            )));
+        }
+        shape.graph(Key { rows, sequences, output_rows: sequences, ..key })
     }
 }
 

@@ -94,7 +94,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         };
         let seconds = begun.elapsed().as_secs_f64();
         let CompiledGraph { groups, schedules, fresh } = &compiled;
-        let submissions = counted(groups.submissions(1) as usize, "submission");
+        // The last row of each sequence is an output row.
+        let sequences = graph.key.sequences as usize;
+        let submissions = counted(groups.submissions(sequences, sequences), "submission");
         print_line!("{}: {submissions} per step", graph.key)?;
         print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
         for schedule in schedules {

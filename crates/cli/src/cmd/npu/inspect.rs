@@ -9,7 +9,7 @@ use girih_graph::Graph;
 use girih_graph::backend::HostWork;
 use girih_npu::ONE_ROW_NOTE;
 use girih_npu::blob;
-use girih_npu::form::groups::{Groups, StepAction};
+use girih_npu::form::groups::{Groups, ProgramRuns, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, array_split};
 use serde_json::{Value, json};
@@ -120,11 +120,16 @@ fn model(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The number of times that a step runs program `number`, for one output row.
+/// The number of times that a step runs program `number`, for one output row and for one sequence.
 fn runs(groups: &Groups, number: usize) -> usize {
-    let runs =
-        |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
-    groups.steps.iter().filter(runs).count()
+    let programs = |step: &StepAction| match step {
+        StepAction::Array { program, runs: ProgramRuns::EachSequence { one_row }, .. } => {
+            vec![*program, *one_row]
+        }
+        StepAction::Array { program, .. } => vec![*program],
+        StepAction::Host { .. } => Vec::new(),
+    };
+    groups.steps.iter().flat_map(programs).filter(|program| *program as usize == number).count()
 }
 
 fn table(graph: &Graph, groups: &Groups, host: &[HostWork]) -> Result<()> {

@@ -168,8 +168,8 @@ impl RuntimeBench<'_> {
         }
         let mut lines = Vec::new();
         for (what, policy, runtime) in ways {
-            let prefill = Scenario { position: context - rows, rows, runtime };
-            let token = Scenario { position: context - 1, rows: 1, runtime };
+            let prefill = Scenario { sequences: 1, position: context - rows, rows, runtime };
+            let token = Scenario { sequences: 1, position: context - 1, rows: 1, runtime };
             let costs =
                 vec![self.cost(policy, [rows, context], prefill)?, self.cost(policy, [1, context], token)?];
             lines.push(CostLine { what, costs });
@@ -178,7 +178,9 @@ impl RuntimeBench<'_> {
         let mut notes = Vec::new();
         for (name, weights) in WEIGHT_USES {
             let runtime = Runtime { weights: *weights, ..Runtime::default() };
-            let load = self.cost(policy, [1, context], Scenario { position: 0, rows: 1, runtime })?.load;
+            let load = self
+                .cost(policy, [1, context], Scenario { sequences: 1, position: 0, rows: 1, runtime })?
+                .load;
             let (copied, kept) = (bytes(load.copied), bytes(load.kept));
             notes.push(format!("weights {name}: loading copies {copied}, and the host keeps {kept}"));
         }
@@ -189,7 +191,7 @@ impl RuntimeBench<'_> {
     fn lengths(&mut self) -> Result<CostTable> {
         let RuntimeBench { rows: max, context, policy, .. } = *self;
         let rows = self.args.prompt;
-        let scenario = Scenario { position: 0, rows, runtime: Runtime::default() };
+        let scenario = Scenario { sequences: 1, position: 0, rows, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for length in self.ladder(rows, max) {
             let least = self.ladder(length, context)[0];
@@ -216,7 +218,7 @@ impl RuntimeBench<'_> {
             for position in (0..rows).step_by(chunk as usize) {
                 let count = chunk.min(rows - position);
                 let least = self.ladder(position + count, context)[0];
-                let scenario = Scenario { position, rows: count, runtime: Runtime::default() };
+                let scenario = Scenario { sequences: 1, position, rows: count, runtime: Runtime::default() };
                 costs.push(self.cost(policy, [chunk, least.max(chunk)], scenario)?);
             }
             let sum = costs.into_iter().reduce(joined);
@@ -236,7 +238,7 @@ impl RuntimeBench<'_> {
         // A token must follow the prompt within the context.
         let position = self.args.prompt.min(max - 1);
         let array = Policy { attention: AttentionPlacement::Array, ..policy };
-        let scenario = Scenario { position, rows: 1, runtime: Runtime::default() };
+        let scenario = Scenario { sequences: 1, position, rows: 1, runtime: Runtime::default() };
         let mut lines = Vec::new();
         for context in self.ladder(position + 1, max) {
             let what = format!("attention on the array, {context} positions");

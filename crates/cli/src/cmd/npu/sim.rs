@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use girih_graph::Graph;
+use girih_graph::{Graph, Key};
 use girih_npu::Target;
-use girih_npu::driver::{Estimate, HostSpread, TimedProgram, estimate, host_spread};
+use girih_npu::driver::{Estimate, HostSpread, Scenario, TimedProgram, estimate, host_spread};
 use girih_npu::pass::NoDump;
 use girih_npu::sim::LaunchReport;
 use serde_json::json;
@@ -20,6 +20,9 @@ use crate::output::{bytes, counted, print_json};
 pub struct Args {
     #[command(flatten)]
     source: CompileModelArgs,
+    /// Also simulate a step of one token of each of N sequences.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    sequences: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -49,13 +52,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let target = compiler.target();
     let mut steps = Vec::new();
     let mut trace = args.trace.begin(target);
-    for graph in args.source.graphs()? {
+    let tokens = args.sequences.map(|sequences| args.source.token_graph(sequences)).transpose()?;
+    for graph in args.source.graphs()?.into_iter().chain(tokens) {
         let begun = Instant::now();
         let compiled = compiler.compile(&graph, &mut NoDump)?;
         let took =
             CompileStats { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
         let begun = Instant::now();
-        let host = host_spread(&graph, &compiled, target, graph.key.context - graph.key.rows);
+        let last = graph.key.context - Scenario::of(&graph, 0).rows;
+        let host = host_spread(&graph, &compiled, target, last);
         let position = host.usual_position;
         let estimate = estimate(&graph, &compiled, target, position)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -79,9 +84,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> Result<()> {
-    let what = match graph.key.rows {
-        1 => "one token".to_owned(),
-        rows => format!("prefill of {rows} tokens"),
+    let what = match graph.key {
+        Key { sequences: sequences @ 2.., .. } => format!("one token of each of {sequences} sequences"),
+        Key { rows: 1, .. } => "one token".to_owned(),
+        Key { rows, .. } => format!("prefill of {rows} tokens"),
     };
     print_line!("{what} ({}), simulated on {} in {seconds:.2} s", graph.key, target.name)?;
     print_line!("{:<32} {:>8} {:>10} {:>6} {:>10}", "program", "launches", "ms/run", "runs", "ms")?;
