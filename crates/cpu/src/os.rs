@@ -413,6 +413,7 @@ pub(crate) fn cpu_time() -> std::time::Duration {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -520,12 +521,10 @@ mod tests {
         assert_eq!(allowed_cpus().unwrap(), allowed, "other threads are not pinned");
     }
 
-    /// A file with these bytes, removed already.
-    fn file(name: &str, bytes: &[u8]) -> File {
-        let path = std::env::temp_dir().join(format!("girih-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        let file = File::open(&path).unwrap();
-        std::fs::remove_file(path).unwrap();
+    /// A file without a name, with these bytes.
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
         file
     }
 
@@ -534,14 +533,14 @@ mod tests {
         for len in [1, 4095, 4096, 4097, 100_000] {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
             // SAFETY: the file has no name, so only this test can write it.
-            let mapping = unsafe { MappedFile::of(&file("mapped", &bytes), len as u64) }.unwrap();
+            let mapping = unsafe { MappedFile::of(&file(&bytes), len as u64) }.unwrap();
             assert_eq!((&mapping[..], mapping.as_ptr().addr() % 4096), (&bytes[..], 0));
         }
     }
 
     #[test]
     fn more_bytes_than_the_file_has_are_refused() {
-        let file = file("short", &[1, 2, 3]);
+        let file = file(&[1, 2, 3]);
         for bytes in [0, 4, 4097, u64::MAX] {
             // SAFETY: the file has no name, so only this test can write it.
             assert!(unsafe { MappedFile::of(&file, bytes) }.is_err(), "{bytes}");
@@ -552,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_file_that_somebody_may_write_is_not_mapped() {
-        let file = file("writable", &[1, 2, 3]);
+        let file = file(&[1, 2, 3]);
         for mode in [0o600, 0o420, 0o402] {
             file.set_permissions(Permissions::from_mode(mode)).unwrap();
             let error = map_kept(&file, 3).unwrap_err().to_string();
