@@ -293,7 +293,7 @@ fn an_unwritable_folder_is_no_failure() {
 #[test]
 fn partial_files_that_nobody_writes_are_removed_at_once() {
     let home = Home::new();
-    fs::create_dir_all(home.folder().path()).unwrap();
+    PrivateFolder::create(home.folder().path()).unwrap();
     let partial = |name: &str| {
         let file = File::create(home.folder().path().join(name)).unwrap();
         file.set_permissions(Permissions::from_mode(0o600)).unwrap();

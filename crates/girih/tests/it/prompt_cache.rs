@@ -131,6 +131,7 @@ fn a_damaged_or_foreign_file_is_named_and_not_used() {
     bytes[middle] ^= 4;
     fs::remove_file(&file).unwrap();
     fs::write(&file, &bytes).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     let (ids, cached, notes) = place.ask(options(), request());
     assert_eq!((ids, cached), (alone.clone(), 0));
     assert!(notes.iter().any(|note| note.contains("is damaged and was removed")), "{notes:?}");
