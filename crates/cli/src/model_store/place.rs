@@ -319,6 +319,7 @@ fn refused(sentence: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
@@ -338,6 +339,20 @@ mod tests {
         model_folder::models(models).unwrap().into_iter().map(|model| model.name).collect()
     }
 
+    /// Writes bytes that a file system cannot compress (Marsaglia's xorshift), so that they take their size on disk.
+    fn write_noise(path: &Path, len: usize) {
+        let mut number = 1u64;
+        let noise = std::iter::repeat_with(|| {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            number as u8
+        });
+        let mut file = fs::File::create_new(path).unwrap();
+        file.write_all(&noise.take(len).collect::<Vec<u8>>()).unwrap();
+        file.sync_all().unwrap();
+    }
+
     const CAP: u64 = 1 << 30;
 
     #[test]
@@ -349,7 +364,7 @@ mod tests {
         for file in
             ["tom/config.json", "tom/model.safetensors", "a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
         {
-            fs::write(models.join(file), vec![1; 5000]).unwrap();
+            write_noise(&models.join(file), 5000);
         }
         let used = used_bytes(&models).unwrap();
         assert!(used >= 20_000, "{used}");
