@@ -1,7 +1,5 @@
 //! `girih serve` as a process: what the kernel forbids it, and that it serves nevertheless.
 
-use std::time::Duration;
-
 use crate::program::{Folder, fixture};
 use crate::running_server::{RunningServer, status_of};
 
@@ -70,6 +68,7 @@ fn a_program_without_traces_refuses_a_collector() {
 #[cfg(feature = "otlp")]
 fn collect(socket: &std::net::TcpListener, needed: &str) -> Vec<u8> {
     use std::io::{Read, Write};
+    use std::time::Duration;
     let mut all = Vec::new();
     while !all.windows(needed.len()).any(|part| part == needed.as_bytes()) {
         let (mut stream, _) = socket.accept().expect("the server connects");
