@@ -184,6 +184,7 @@ export async function startMock(options = {}) {
       gone = true;
       if (!response.writableEnded) closed.push(sent);
     });
+    if (pause === 0) response.cork(); // until its end: it arrives as one piece
     response.write(': ping\n\n');
     if (isChat) chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
     for (const delta of deltas) {

@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn folders_and_files_are_models_under_their_names() {
-        let folder = std::env::temp_dir().join(format!("girih-model-folder-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         for model in ["b", "empty", ".hidden", "org/d"] {
             fs::create_dir_all(folder.join(model)).unwrap();
         }
@@ -132,12 +133,11 @@ mod tests {
         ] {
             fs::write(folder.join(file), "").unwrap();
         }
-        let names: Vec<String> = models(&folder).unwrap().into_iter().map(|model| model.name).collect();
+        let names: Vec<String> = models(folder).unwrap().into_iter().map(|model| model.name).collect();
         assert_eq!(names, ["a", "b", "c", "one-of-two", "org/d", "org/e:Q4_0"]);
         let part = ModelEntry { name: "c", is_opened: false };
         assert_eq!(model_entry(&folder.join("c-00002-of-00002.gguf")), Some(part));
-        fs::remove_dir_all(&folder).unwrap();
-        assert!(models(&folder).is_err());
+        assert!(models(&folder.join("none")).is_err());
     }
 
     #[test]

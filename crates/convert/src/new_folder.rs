@@ -143,16 +143,10 @@ mod tests {
 
     use super::*;
 
-    fn empty_folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("girih-convert-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     #[test]
     fn a_companion_that_links_out_of_its_folder_is_not_copied() {
-        let root = empty_folder("links");
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let (model, out) = (root.join("model"), root.join("out"));
         fs::create_dir_all(model.join("1_Pooling")).unwrap();
         fs::write(model.join("1_Pooling/config.json"), "{}").unwrap();
@@ -168,12 +162,12 @@ mod tests {
         let error = copies.copy_companions(&model).unwrap_err().to_string();
         assert!(error.contains("merges.txt: is a link that leaves the model's folder"), "{error}");
         assert!(out.join("config.json").exists() && !out.join("merges.txt").exists());
-        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn what_others_have_put_into_the_new_folder_stays() {
-        let root = empty_folder("theirs");
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let (model, out) = (root.join("model"), root.join("out"));
         fs::create_dir_all(&model).unwrap();
         for name in ["config.json", "merges.txt"] {
@@ -188,6 +182,5 @@ mod tests {
         for name in ["model.safetensors", "merges.txt"] {
             assert_eq!(fs::read(out.join(name)).unwrap(), b"theirs", "{name}");
         }
-        fs::remove_dir_all(&root).unwrap();
     }
 }

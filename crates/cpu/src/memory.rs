@@ -209,7 +209,10 @@ mod tests {
         assert!(matches!(small.memory, AlignedMemory::Part { .. }));
         assert!(matches!(large.memory, AlignedMemory::Pages(_)));
         assert_eq!(Aligned::<u8>::bytes(HUGE_PAGE), HUGE_PAGE as u64);
-        assert_eq!(Aligned::<f32>::bytes(HUGE_PAGE + 1), 4 * HUGE_PAGE as u64 + 4096);
+        assert_eq!(
+            Aligned::<f32>::bytes(HUGE_PAGE + 1),
+            4 * HUGE_PAGE as u64 + rustix::param::page_size() as u64
+        );
     }
 
     #[test]

@@ -185,20 +185,18 @@ fn numbers(list: &str) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use tempfile::TempDir;
+
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder with the files of a system, removed at the end of the test.
-    pub struct FakeSystem(PathBuf);
+    pub struct FakeSystem(TempDir);
 
     impl FakeSystem {
         pub fn new(files: &[(&str, &str)]) -> FakeSystem {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-            let name =
-                format!("girih-system-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-            let root = std::env::temp_dir().join(name);
+            let root = tempfile::tempdir().unwrap();
             for (path, text) in files {
-                let path = root.join(path);
+                let path = root.path().join(path);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, format!("{text}\n")).unwrap();
             }
@@ -206,13 +204,7 @@ pub(crate) mod tests {
         }
 
         pub fn root(&self) -> &Path {
-            &self.0
-        }
-    }
-
-    impl Drop for FakeSystem {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
+            self.0.path()
         }
     }
 

@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_a_digest_is_no_identity() {
-        let root = std::env::temp_dir().join(format!("girih-identity-blob-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let digest = "ab".repeat(32);
         for cache in ["a", "b"] {
             let (blobs, snapshot) = (root.join(cache).join("blobs"), root.join(cache).join("snapshot"));
@@ -145,7 +146,6 @@ mod tests {
         let [a, b] = ["a", "b"].map(|cache| identity(&root.join(cache).join("snapshot/model.gguf")));
         assert_ne!(a, b);
         assert_eq!(identity(&root.join("a/blobs").join(&digest)), a, "a link has the identity of its file");
-        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn files_are_identified_by_inode_size_and_times() {
-        let root = std::env::temp_dir().join(format!("girih-identity-file-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let (path, other) = (root.join("model.gguf"), root.join("other.gguf"));
         fs::write(&path, "numbers").unwrap();
         fs::write(&other, "numbers").unwrap();
@@ -208,6 +208,5 @@ mod tests {
         fs::write(&path, "Numbers").unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
         assert_ne!(identity(&path), first);
-        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn one_has_the_lock_at_a_time_and_a_link_is_refused() {
-        let folder = std::env::temp_dir().join(format!("girih-lock-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let path = folder.join("a.toml");
         let held = lock_file(&path, Duration::ZERO).unwrap();
         let error = lock_file(&path, Duration::ZERO).unwrap_err().to_string();
@@ -75,6 +75,5 @@ mod tests {
         std::os::unix::fs::symlink(&path, folder.join(".b.toml.lock")).unwrap();
         assert!(lock_file(&folder.join("b.toml"), Duration::ZERO).is_err());
         assert!(lock_file(&folder.join("none/c.toml"), Duration::ZERO).is_err());
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -194,17 +194,14 @@ mod tests {
     use super::*;
 
     /// The names in a new folder, and its files, after `act`.
-    fn after(name: &str, act: impl FnOnce(&Path)) -> Vec<(String, Vec<u8>)> {
-        let folder = std::env::temp_dir().join(format!("girih-staged-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        act(&folder);
-        let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap());
+    fn after(act: impl FnOnce(&Path)) -> Vec<(String, Vec<u8>)> {
+        let folder = tempfile::tempdir().unwrap();
+        act(folder.path());
+        let entries = folder.path().read_dir().unwrap().map(|entry| entry.unwrap());
         let mut files: Vec<_> = entries
             .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
             .collect();
         files.sort();
-        fs::remove_dir_all(&folder).unwrap();
         files
     }
 
@@ -216,7 +213,7 @@ mod tests {
     #[test]
     fn a_complete_file_gets_its_name() {
         for (way, create) in WAYS {
-            let files = after(way, |folder| {
+            let files = after(|folder| {
                 let mut staged = create(&folder.join("a"), folder).unwrap();
                 staged.append(b"complete").unwrap();
                 staged.publish().unwrap();
@@ -228,7 +225,7 @@ mod tests {
     #[test]
     fn a_file_that_appears_meanwhile_is_kept() {
         for (way, create) in WAYS {
-            let files = after(&format!("kept-{way}"), |folder| {
+            let files = after(|folder| {
                 let path = folder.join("a");
                 let mut staged = create(&path, folder).unwrap();
                 staged.append(b"complete").unwrap();
@@ -242,7 +239,7 @@ mod tests {
 
     #[test]
     fn two_writers_of_a_process_have_two_temporary_names() {
-        let files = after("two", |folder| {
+        let files = after(|folder| {
             let target = folder.join("a");
             let [first, second] = [(), ()].map(|()| Staged::named(&target, folder).unwrap());
             assert_ne!(first.temporary, second.temporary);
@@ -253,7 +250,7 @@ mod tests {
     #[test]
     fn a_dropped_file_leaves_nothing() {
         for (way, create) in WAYS {
-            let files = after(&format!("dropped-{way}"), |folder| {
+            let files = after(|folder| {
                 let mut staged = create(&folder.join("a"), folder).unwrap();
                 staged.append(&[1; 100]).unwrap();
             });
@@ -264,7 +261,7 @@ mod tests {
     #[test]
     fn a_replaced_file_keeps_its_mode_and_a_link_is_kept() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let files = after("replaced", |folder| {
+        let files = after(|folder| {
             let (path, link) = (folder.join("a"), folder.join("b"));
             replace_file(&path, b"first").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

@@ -303,8 +303,8 @@ mod tests {
 
     #[test]
     fn the_packed_weights_of_a_repository_are_removed() {
-        let folder = std::env::temp_dir().join(format!("girih-packed-of-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let names = [
             "org--name@model-1.packed",
             "org--name@b.2.packed.3.part",
@@ -314,13 +314,12 @@ mod tests {
             "org--name@notes.txt",
         ];
         names.iter().for_each(|name| fs::write(folder.join(name), "four").unwrap());
-        let packed = PackedFolder::new(&folder);
+        let packed = PackedFolder::new(folder);
         assert_eq!(packed.remove_repository_of(Path::new("/models/name/model.gguf")).unwrap(), (0, 0));
         let blob = Path::new("/h/models--org--name/blobs/0123");
         assert_eq!(packed.remove_repository_of(blob).unwrap(), (2, 8));
         let left = |name: &&str| folder.join(name).exists();
         assert_eq!(names.iter().copied().filter(left).collect::<Vec<_>>(), names[2..]);
         assert_eq!(packed.clear().unwrap().0, 3);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

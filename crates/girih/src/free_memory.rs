@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn page_cache_is_free_in_cgroups_of_both_versions() {
-        let root = std::env::temp_dir().join(format!("girih-cgroups-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
         let write = |path: &str, text: &str| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -208,21 +209,20 @@ mod tests {
         write("pod/a/memory.max", "1000\n");
         write("pod/a/memory.current", "900\n");
         write("pod/a/memory.stat", "anon 200\nfile 700\ninactive_file 500\nactive_file 200\n");
-        assert_eq!(cgroup_room(&root, "0::/pod/a\n"), Some(800));
+        assert_eq!(cgroup_room(root, "0::/pod/a\n"), Some(800));
         // A parent has less room.
         write("pod/memory.max", "1200\n");
         write("pod/memory.current", "1100\n");
-        assert_eq!(cgroup_room(&root, "0::/pod/a\n"), Some(100));
+        assert_eq!(cgroup_room(root, "0::/pod/a\n"), Some(100));
         write("pod/b/memory.max", "max\n");
         write("pod/b/memory.current", "5\n");
-        assert_eq!(cgroup_room(&root, "0::/pod/b\n"), Some(100));
+        assert_eq!(cgroup_room(root, "0::/pod/b\n"), Some(100));
         write("memory/job/memory.limit_in_bytes", "1000\n");
         write("memory/job/memory.usage_in_bytes", "600\n");
         write("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 100\n");
         let first = "12:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/job\n";
-        assert_eq!(cgroup_room(&root, first), Some(800));
-        assert_eq!(cgroup_room(&root, "12:cpu,cpuacct:/job\n0::/none\n"), None);
-        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(cgroup_room(root, first), Some(800));
+        assert_eq!(cgroup_room(root, "12:cpu,cpuacct:/job\n0::/none\n"), None);
     }
 
     #[test]

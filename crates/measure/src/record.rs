@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_record_grows_and_keeps_its_columns() {
-        let folder = std::env::temp_dir().join(format!("girih-record-{}", std::process::id()));
-        let path = folder.join("a/machine.csv");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/machine.csv");
         let fields = |value: &str| vec![("test", value.to_owned()), ("rate", "1.5".to_owned())];
         append(&path, &fields("pp512")).unwrap();
         append(&path, &fields("a \"b\", c")).unwrap();
@@ -92,6 +92,5 @@ mod tests {
         assert_eq!(text, "test,rate\npp512,1.5\n\"a \"\"b\"\", c\",1.5\n");
         let error = append(&path, &vec![("other", String::new())]).unwrap_err().to_string();
         assert!(error.contains("move the file away"), "{error}");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

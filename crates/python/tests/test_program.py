@@ -51,6 +51,15 @@ def post(port: int, route: str, body: dict[str, Any]) -> Any:
     return told
 
 
+def runs(process: int) -> bool:
+    """Whether a process has threads that have not ended."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+        return ") Z " not in stat or len(os.listdir(f"/proc/{process}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):  # It was reaped.
+        return False
+
+
 def test_the_same_seed_gives_the_same_bytes_in_the_program(model: girih.Model) -> None:
     call = [girih.program(), "run", "stories260k", PROMPT, "--temp", "1", "--seed", "7", "-n", "40", "--json"]
     told = json.loads(subprocess.check_output(call, text=True))
@@ -116,7 +125,8 @@ def test_a_confined_server_starts_its_worker_again(tmp_path: Path) -> None:
         assert workers
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
-        time.sleep(0.05)
+        while any(runs(worker) for worker in workers):
+            time.sleep(0.01)
         assert post(port, "chat/completions", body)["usage"]["completion_tokens"] == 4
 
 

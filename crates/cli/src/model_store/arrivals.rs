@@ -155,37 +155,35 @@ mod tests {
 
     #[test]
     fn the_cache_of_a_model_is_its_own() {
-        let base = std::env::temp_dir().join(format!("girih-arrivals-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&base);
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path();
         for name in ["org/a", "org/a:Q4_0"] {
-            let blobs = cache(&base, name).unwrap().join("models--org--a/blobs");
+            let blobs = cache(base, name).unwrap().join("models--org--a/blobs");
             fs::create_dir_all(&blobs).unwrap();
             fs::write(blobs.join("x.girih-partial"), name).unwrap();
         }
         for none in ["a", "../a", "org/../a", "org"] {
-            assert_eq!(cache(&base, none), None, "{none}");
-            assert_eq!(take(&base, none).unwrap(), None, "{none}");
+            assert_eq!(cache(base, none), None, "{none}");
+            assert_eq!(take(base, none).unwrap(), None, "{none}");
         }
-        assert!(take(&base, "org/a:Q4_0").unwrap().is_some_and(|taken| taken.is_dir()));
-        assert_eq!(take(&base, "org/a:Q4_0").unwrap(), None);
-        remove_if_empty(&base, "org/a");
-        assert!(cache(&base, "org/a").unwrap().is_dir(), "it has bytes");
-        fs::create_dir_all(cache(&base, "other/b").unwrap().join("models--other--b/blobs")).unwrap();
-        remove_if_empty(&base, "other/b");
+        assert!(take(base, "org/a:Q4_0").unwrap().is_some_and(|taken| taken.is_dir()));
+        assert_eq!(take(base, "org/a:Q4_0").unwrap(), None);
+        remove_if_empty(base, "org/a");
+        assert!(cache(base, "org/a").unwrap().is_dir(), "it has bytes");
+        fs::create_dir_all(cache(base, "other/b").unwrap().join("models--other--b/blobs")).unwrap();
+        remove_if_empty(base, "other/b");
         assert!(!base.join(ARRIVALS).join("other").exists());
-        fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
     fn clients_may_have_a_limited_number_of_models() {
-        let base = std::env::temp_dir().join(format!("girih-arrivals-count-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&base);
-        fs::create_dir_all(cache(&base, "org/begun").unwrap()).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path();
+        fs::create_dir_all(cache(base, "org/begun").unwrap()).unwrap();
         (1..MAX_MODELS - 1).for_each(|at| fs::write(base.join(format!("{at}.gguf")), "").unwrap());
-        check_count(&base, "new").unwrap();
+        check_count(base, "new").unwrap();
         fs::write(base.join("last.gguf"), "").unwrap();
-        assert!(check_count(&base, "new").unwrap_err().to_string().contains("there are 128 models"));
-        check_count(&base, "last").and_then(|()| check_count(&base, "org/begun")).unwrap();
-        fs::remove_dir_all(base).unwrap();
+        assert!(check_count(base, "new").unwrap_err().to_string().contains("there are 128 models"));
+        check_count(base, "last").and_then(|()| check_count(base, "org/begun")).unwrap();
     }
 }

@@ -319,15 +319,18 @@ fn refused(sentence: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
 
     use super::*;
     use crate::model_folder;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("girih-place-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(folder.join("models")).unwrap();
+    /// A folder with an empty `models`.
+    fn folder() -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("models")).unwrap();
         folder
     }
 
@@ -336,17 +339,32 @@ mod tests {
         model_folder::models(models).unwrap().into_iter().map(|model| model.name).collect()
     }
 
+    /// Writes bytes that a file system cannot compress (Marsaglia's xorshift), so that they take their size on disk.
+    fn write_noise(path: &Path, len: usize) {
+        let mut number = 1u64;
+        let noise = std::iter::repeat_with(|| {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            number as u8
+        });
+        let mut file = fs::File::create_new(path).unwrap();
+        file.write_all(&noise.take(len).collect::<Vec<u8>>()).unwrap();
+        file.sync_all().unwrap();
+    }
+
     const CAP: u64 = 1 << 30;
 
     #[test]
     fn a_model_is_copied_and_removed_with_all_its_files() {
-        let base = folder("copy");
+        let temporary = folder();
+        let base = temporary.path();
         let models = base.join("models");
         fs::create_dir(models.join("tom")).unwrap();
         for file in
             ["tom/config.json", "tom/model.safetensors", "a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
         {
-            fs::write(models.join(file), vec![1; 5000]).unwrap();
+            write_noise(&models.join(file), 5000);
         }
         let used = used_bytes(&models).unwrap();
         assert!(used >= 20_000, "{used}");
@@ -374,12 +392,12 @@ mod tests {
         remove(&models, "org/b:Q4_0").unwrap();
         assert!(!models.join("org").exists(), "it was empty");
         assert_eq!(remove(&models, "a").unwrap_err().kind(), ErrorKind::NotFound);
-        fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
     fn a_name_with_part_numbers_in_it_is_split_at_the_last_ones() {
-        let base = folder("parts");
+        let temporary = folder();
+        let base = temporary.path();
         let models = base.join("models");
         let part = |number| models.join(format!("x-00001-of-00009-y-0000{number}-of-00002.gguf"));
         for number in [1, 2] {
@@ -396,12 +414,12 @@ mod tests {
         assert!(copy(&models, "x-00001-of-00009-y", "w", CAP).is_err());
         remove(&models, "x-00001-of-00009-y").unwrap();
         assert!(!part(2).exists());
-        fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
     fn a_model_that_changes_its_form_takes_the_place_of_the_old_one() {
-        let base = folder("forms");
+        let temporary = folder();
+        let base = temporary.path();
         let models = base.join("models");
         let file = |name: &str| {
             fs::write(base.join(name), name).unwrap();
@@ -449,12 +467,12 @@ mod tests {
         }
         remove_drafts(&models);
         assert!(!models.join(".girih-draft-a").exists() && files().len() == 2);
-        fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
     fn what_links_lead_to_stays() {
-        let base = folder("links");
+        let temporary = folder();
+        let base = temporary.path();
         let models = base.join("models");
         for outside in ["tom", "org/lily"] {
             fs::create_dir_all(base.join(outside)).unwrap();
@@ -479,6 +497,5 @@ mod tests {
             assert!(base.join(kept).exists(), "{kept}");
         }
         assert!(!base.join("org/b").exists());
-        fs::remove_dir_all(base).unwrap();
     }
 }

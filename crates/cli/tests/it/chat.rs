@@ -242,8 +242,8 @@ fn ctrl_c_stops_a_reply_and_nothing_follows() {
     // A terminal discards what it has not shown yet when it sees the key, so characters may lack.
     let mut all = kept.chars();
     assert!(shown.chars().all(|c| all.any(|kept| kept == c)), "{shown:?} is not a part of {kept:?}");
-    // On a busy machine that is a few lines. A reply that went on would have several thousand characters more.
-    assert!(all.as_str().len() < 1000, "{kept:?} goes on after {shown:?}");
+    // On a busy machine that is many lines. A reply that went on would grow as far within a second or two.
+    assert!(all.as_str().len() < 8192, "{kept:?} goes on after {shown:?}");
     // It is ready for another reply.
     console.line("Then");
     console.wait_for(" the ");

@@ -55,7 +55,7 @@ fn bench_times_drafts_and_counts_them() {
     let small = small(&folder);
     for parallel in ["1", "3"] {
         let bench =
-            girih(&["bench", "stories260k", "-p", "0", "-n", "40", "-r", "2", "--parallel", parallel]);
+            girih(&["bench", "stories260k", "-p", "0", "-n", "120", "-r", "2", "--parallel", parallel]);
         let rows = bench.with(&["--draft", &small, "--json", "--no-limits", "-q"]).done().json();
         let row = &rows["rows"][0];
         assert!(row["test"].as_str().is_some_and(|test| test.ends_with(", draft small-q4_0.gguf")), "{row}");

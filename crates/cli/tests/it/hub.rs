@@ -108,7 +108,7 @@ fn a_host_that_cannot_be_resolved_ends_the_pull_at_once() {
     let pull = |endpoint: &str| girih(&["pull", "org/name"]).env("HF_ENDPOINT", endpoint);
     pull("https://name.invalid").fails(1, "the host name.invalid cannot be resolved");
     pull("http://name.invalid").fails(1, "use https");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A call of the binary. Its environment has only the variables that a test sets,
 /// and an empty home folder.
@@ -222,16 +222,12 @@ impl Terminal {
 }
 
 /// A temporary folder, removed with this value.
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     /// A new, empty folder.
     pub fn new() -> Folder {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("girih-cli-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        Folder(path)
+        Folder(tempfile::tempdir().expect("the temporary folder is writable"))
     }
 
     /// A new folder with copies of these files of another.
@@ -243,17 +239,17 @@ impl Folder {
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Its path, as an argument.
     pub fn name(&self) -> &str {
-        name(&self.0)
+        name(self.0.path())
     }
 
     /// The path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     /// Copies a file into it.
@@ -267,13 +263,6 @@ impl Folder {
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         std::fs::write(self.file(name), text).expect("the temporary folder is writable");
         self.file(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that cannot be removed does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,9 +1,10 @@
 //! A running `girih serve`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,7 +39,15 @@ impl RunningServer {
         command.args(["serve", "--port", "0", "--threads", "1"]).args(arguments);
         command.env_clear().env("HOME", home.path()).envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary is there");
+        let mut child = loop {
+            match command.spawn() {
+                // A test has just written the program, and a child of another test still holds the file.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    sleep(Duration::from_millis(5))
+                }
+                child => break child.expect("the binary is there"),
+            }
+        };
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
         let Some(address) = line.trim().strip_prefix("listening on http://") else {
@@ -106,10 +115,7 @@ impl RunningServer {
 
     /// A line of the process's status.
     pub fn status(&self, key: &str) -> String {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("Linux has it");
-        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        line.expect("it has this line").trim().to_owned()
+        status_of(&self.child.id().to_string(), key)
     }
 
     /// The status of each of its threads.
@@ -132,6 +138,14 @@ impl RunningServer {
         ids.join(" ").split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect()
     }
 
+    /// Kills the processes that it has started, and waits for their end.
+    pub fn kill_children(&self) {
+        let children = self.children();
+        assert!(!children.is_empty(), "templates run in a process of their own");
+        children.iter().for_each(|child| kill_process(*child, Signal::KILL).expect("it runs"));
+        children.into_iter().for_each(wait_for_end);
+    }
+
     /// Ends it by SIGTERM; returns its exit code.
     pub fn end(self) -> Option<i32> {
         self.end_by(Signal::TERM).0
@@ -145,6 +159,27 @@ impl RunningServer {
         self.child.stderr.take().expect("it is piped").read_to_string(&mut notes).expect("text");
         (code, notes)
     }
+}
+
+/// Waits until a process has ended and can be reaped, which is after the end of its last thread.
+pub fn wait_for_end(process: Pid) {
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    let runs = || {
+        let stat = std::fs::read_to_string(folder.join("stat"));
+        let threads = std::fs::read_dir(folder.join("task")).map_or(0, Iterator::count);
+        // It is gone if it was reaped.
+        stat.is_ok_and(|stat| !stat.contains(") Z ") || threads > 1)
+    };
+    while runs() {
+        std::thread::yield_now();
+    }
+}
+
+/// A line of the status of a process: of an id, or of `self`.
+pub fn status_of(process: &str, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.expect("it has this line").trim().to_owned()
 }
 
 impl Drop for RunningServer {

@@ -234,7 +234,7 @@ fn a_client_that_leaves_ends_its_download_which_goes_on_the_next_time() {
         let (start, mut blocks) = (Instant::now(), 0);
         while std::mem::replace(&mut blocks, hub.blocks()) != blocks {
             assert!(start.elapsed() < Duration::from_secs(30), "the download does not end");
-            sleep(Duration::from_millis(400));
+            sleep(Duration::from_secs(1));
         }
     };
     ends();

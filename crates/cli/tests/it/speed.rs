@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Folder, girih};
+use crate::program::{Call, Folder, girih};
 
 /// The value of a number in a JSON object.
 fn number(value: &Value, name: &str) -> f64 {
@@ -115,23 +115,35 @@ fn bench_prints_its_heading_after_the_model_was_found_and_notes_after_the_table(
     }
 }
 
+/// How much work of this call shows a bar. It is shown after a second, and a fast machine does more work in one.
+fn work_that_shows_a_bar(name: &str, call: impl Fn(usize) -> Call) -> usize {
+    let mut seen = String::new();
+    let shows = |work: &usize| {
+        let shown = call(*work).stderr_on_terminal();
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        seen = shown.stderr;
+        seen.contains(name) && seen.contains("s left")
+    };
+    [1, 2, 4, 8].into_iter().find(shows).unwrap_or_else(|| panic!("no bar: {seen:?}"))
+}
+
 #[test]
 fn long_measurements_show_a_bar_with_the_time_left_on_a_terminal_only() {
     let folder = Folder::new();
-    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(150));
-    // Two seconds or more, in builds with and without optimization; a bar is shown after one.
-    let slow = ["--backend", "interpreter"];
-    let call = |arguments: &[&str]| girih(arguments).with(&slow).env("TERM", "xterm");
-    let score = || call(&["perplexity", "stories260k", crate::program::name(&text)]);
-    let bench = call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", "8", "--no-limits"]);
-    for (call, name) in [(score(), "scoring ["), (bench, "measuring [")] {
-        let shown = call.stderr_on_terminal();
-        assert_eq!(shown.code, 0, "{}", shown.stderr);
-        assert!(shown.stderr.contains(name) && shown.stderr.contains("s left"), "{:?}", shown.stderr);
-    }
-    let quiet = score().with(&["-q"]).stderr_on_terminal();
+    let call = |arguments: &[&str]| girih(arguments).with(&["--backend", "interpreter"]).env("TERM", "xterm");
+    let score = |work: usize| {
+        let text = "Once upon a time, there was a little girl named Lily. ".repeat(150 * work);
+        call(&["perplexity", "stories260k", crate::program::name(&folder.write("text", &text))])
+    };
+    let bench = |work: usize| {
+        let repetitions = (8 * work).to_string();
+        call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", &repetitions, "--no-limits"])
+    };
+    let work = work_that_shows_a_bar("scoring [", score);
+    work_that_shows_a_bar("measuring [", bench);
+    let quiet = score(work).with(&["-q"]).stderr_on_terminal();
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
-    assert!(!score().done().stderr.contains('['));
+    assert!(!score(work).done().stderr.contains('['));
 }
 
 #[test]

@@ -9,7 +9,10 @@ use girih_words::template::{
     SpecialTokens, WORKER_COMMAND,
 };
 use girih_words::{TextOrigin, TextSpan};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
+
+use crate::running_server::wait_for_end;
 
 fn renderer(limits: RenderLimits) -> Renderer {
     Renderer::new(PathBuf::from(env!("CARGO_BIN_EXE_girih")), vec![WORKER_COMMAND.into()], limits)
@@ -420,18 +423,9 @@ fn a_worker_is_reused_until_a_template_kills_it() {
 fn a_worker_that_died_idle_is_replaced() {
     let mut renderer = renderer(patient());
     text(&mut renderer, "a", &user("hi")).expect("renders");
-    let worker = renderer.worker_id().expect("a warm worker").to_string();
-    let killed = std::process::Command::new("kill").args(["-9", &worker]).status().expect("kill runs");
-    assert!(killed.success());
-    // The process can be reaped only after its last thread has ended.
-    let gone = || {
-        let process = PathBuf::from(format!("/proc/{worker}"));
-        let zombie = std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| stat.contains(") Z "));
-        zombie && std::fs::read_dir(process.join("task")).is_ok_and(|threads| threads.count() == 1)
-    };
-    while !gone() {
-        std::thread::yield_now();
-    }
+    let worker = Pid::from_raw(renderer.worker_id().expect("a warm worker") as i32).expect("an id");
+    kill_process(worker, Signal::KILL).expect("it runs");
+    wait_for_end(worker);
     assert_eq!(text(&mut renderer, "a", &user("hi")).as_deref(), Ok("a"));
 }
 

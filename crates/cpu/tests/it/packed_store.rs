@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -89,14 +90,12 @@ impl Shelf {
 struct Bytes(Vec<u8>, Option<File>);
 
 impl Bytes {
-    /// Bytes that are also an open file, which is already removed from its folder.
+    /// Bytes that are also an open file without a name.
     fn in_file(bytes: Vec<u8>) -> Bytes {
-        let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
-        std::fs::write(&path, &bytes).unwrap();
-        let file = File::open(&path).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
         // Otherwise it is not mapped.
         file.set_permissions(Permissions::from_mode(0o400)).unwrap();
-        std::fs::remove_file(path).unwrap();
         Bytes(bytes, Some(file))
     }
 }

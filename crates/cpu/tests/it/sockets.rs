@@ -2,7 +2,6 @@
 //! are CPUs of this machine, whose memory is equally near.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
@@ -28,9 +27,9 @@ fn machine() -> Option<HostMachine> {
     if first == last {
         return None;
     }
-    let root: PathBuf = std::env::temp_dir().join(format!("girih-sockets-{}", std::process::id()));
+    let root = tempfile::tempdir().unwrap();
     let write = |path: String, text: String| {
-        let path = root.join("sys/devices/system").join(path);
+        let path = root.path().join("sys/devices/system").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
@@ -41,8 +40,7 @@ fn machine() -> Option<HostMachine> {
         write(format!("cpu/cpu{cpu}/topology/physical_package_id"), socket.to_string());
         write(format!("node/node{socket}/cpulist"), cpu.to_string());
     }
-    let topology = Topology::read(&root).unwrap();
-    fs::remove_dir_all(&root).unwrap();
+    let topology = Topology::read(root.path()).unwrap();
     assert_eq!((topology.sockets(), topology.nodes()), (2, 2));
     Some(HostMachine { topology, memory_nodes: vec![0, 1], ..HostMachine::here().clone() })
 }

@@ -3,25 +3,23 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::{Backend, Graph, Key, OutputKind, WeightSource};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::DType;
+use tempfile::TempDir;
 
 use super::*;
 use crate::progress::{Progress, ProgressCallback};
 
 /// A folder with a copy of a small model and a cache of packed weights.
-struct Home(PathBuf);
+struct Home(TempDir);
 
 impl Home {
     fn new() -> Home {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let home = std::env::temp_dir().join(format!("girih-packed-{}-{count}", std::process::id()));
-        let home = Home(home);
+        let home = Home(tempfile::tempdir().unwrap());
         home.copy_model("first");
         home
     }
@@ -29,15 +27,15 @@ impl Home {
     /// The folder of a new copy of the model.
     fn copy_model(&self, name: &str) -> PathBuf {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/llama32_tied");
-        fs::create_dir_all(self.0.join(name)).unwrap();
+        fs::create_dir_all(self.0.path().join(name)).unwrap();
         for file in ["config.json", "model.safetensors"] {
-            fs::copy(from.join(file), self.0.join(name).join(file)).unwrap();
+            fs::copy(from.join(file), self.0.path().join(name).join(file)).unwrap();
         }
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     fn folder(&self) -> PackedFolder {
-        PackedFolder::new(self.0.join("cache/packed"))
+        PackedFolder::new(self.0.path().join("cache/packed"))
     }
 
     /// The names in the folder of packed weights.
@@ -54,13 +52,7 @@ impl Home {
 
     /// As [`Home::start`], with a minimum size of packed weights.
     fn start_above(&self, min_bytes: u64, name: &str, options: StoreOptions) -> u64 {
-        start(&self.0.join(name), self.folder(), options, min_bytes)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        start(&self.0.path().join(name), self.folder(), options, min_bytes)
     }
 }
 
@@ -138,7 +130,7 @@ fn noted() -> (Arc<LoadControl>, Arc<Mutex<Vec<String>>>) {
 /// Starts the model; returns the bytes as [`start`] does, and the notes.
 fn noted_start(home: &Home, name: &str) -> (u64, Vec<String>) {
     let (control, notes) = noted();
-    let bytes = start_with(&home.0.join(name), home.folder(), (ALL, 0), control);
+    let bytes = start_with(&home.0.path().join(name), home.folder(), (ALL, 0), control);
     (bytes, std::mem::take(&mut *lock(&notes)))
 }
 
@@ -198,7 +190,7 @@ fn the_least_recently_used_file_is_evicted_first() {
 fn a_damaged_file_is_replaced() {
     let home = Home::new();
     home.start("first", ALL);
-    let path = home.0.join("cache/packed").join(&home.names()[0]);
+    let path = home.0.path().join("cache/packed").join(&home.names()[0]);
     let whole = fs::read(&path).unwrap();
     let damaged =
         [Vec::new(), whole[..whole.len() / 2].to_vec(), [&whole[..], b"more"].concat(), vec![7; whole.len()]];
@@ -260,7 +252,7 @@ fn what_is_not_awaited_is_given_up() {
 fn packed_files_are_read_only() {
     let home = Home::new();
     home.start("first", ALL);
-    let status = fs::metadata(home.0.join("cache/packed").join(&home.names()[0])).unwrap();
+    let status = fs::metadata(home.0.path().join("cache/packed").join(&home.names()[0])).unwrap();
     assert_eq!(status.permissions().mode() & 0o777, 0o400);
 }
 
@@ -279,7 +271,7 @@ fn reading_fails_once_loading_is_cancelled() {
 #[test]
 fn simultaneous_starts_leave_one_complete_file() {
     let home = Home::new();
-    let path = home.0.join("first");
+    let path = home.0.path().join("first");
     thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| (0..4).for_each(|_| _ = start(&path, home.folder(), ALL, 0)));
@@ -292,16 +284,16 @@ fn simultaneous_starts_leave_one_complete_file() {
 #[test]
 fn an_unwritable_folder_is_no_failure() {
     let home = Home::new();
-    fs::write(home.0.join("cache"), "a file where the folder would be").unwrap();
+    fs::write(home.0.path().join("cache"), "a file where the folder would be").unwrap();
     assert_ne!(home.start("first", ALL), 0);
     assert_ne!(home.start("first", ALL), 0);
-    assert!(!home.0.join("cache/packed").exists());
+    assert!(!home.0.path().join("cache/packed").exists());
 }
 
 #[test]
 fn partial_files_that_nobody_writes_are_removed_at_once() {
     let home = Home::new();
-    fs::create_dir_all(home.folder().path()).unwrap();
+    PrivateFolder::create(home.folder().path()).unwrap();
     let partial = |name: &str| {
         let file = File::create(home.folder().path().join(name)).unwrap();
         file.set_permissions(Permissions::from_mode(0o600)).unwrap();
@@ -335,16 +327,16 @@ fn a_foreign_blob_of_the_same_name_does_not_replace_a_model() {
     let home = Home::new();
     let (commit, digest) = ("0123456789abcdef0123456789abcdef01234567", "ab".repeat(32));
     let repository = |cache: &str, bytes: &[u8]| {
-        let repository = home.0.join(cache).join("models--org--name");
+        let repository = home.0.path().join(cache).join("models--org--name");
         let snapshot = repository.join("snapshots").join(commit);
         fs::create_dir_all(&snapshot).unwrap();
         fs::create_dir_all(repository.join("blobs")).unwrap();
         fs::write(repository.join("blobs").join(&digest), bytes).unwrap();
         symlink(format!("../../blobs/{digest}"), snapshot.join("model.safetensors")).unwrap();
-        fs::copy(home.0.join("first/config.json"), snapshot.join("config.json")).unwrap();
+        fs::copy(home.0.path().join("first/config.json"), snapshot.join("config.json")).unwrap();
         snapshot
     };
-    let honest = fs::read(home.0.join("first/model.safetensors")).unwrap();
+    let honest = fs::read(home.0.path().join("first/model.safetensors")).unwrap();
     let mut foreign = honest.clone();
     foreign.iter_mut().rev().take(1 << 12).for_each(|byte| *byte ^= 1);
     let (foreign, honest) = (repository("foreign", &foreign), repository("hub", &honest));
@@ -352,7 +344,7 @@ fn a_foreign_blob_of_the_same_name_does_not_replace_a_model() {
     assert_ne!(start(&foreign), 0);
     assert_ne!(start(&honest), 0, "the honest model is packed from its own file");
     assert_eq!((start(&foreign), start(&honest)), (0, 0));
-    let packed = |name: &String| fs::read(home.0.join("cache/packed").join(name)).unwrap();
+    let packed = |name: &String| fs::read(home.0.path().join("cache/packed").join(name)).unwrap();
     let names = home.names();
     assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("org--name@")), "{names:?}");
     assert_ne!(packed(&names[0]), packed(&names[1]));
@@ -386,8 +378,8 @@ impl WeightSource for Overwriting<'_> {
 #[test]
 fn a_model_that_is_overwritten_while_it_is_packed_is_refused_and_not_kept() {
     let home = Home::new();
-    let path = home.0.join("first/model.safetensors");
-    let model = ModelFiles::open(&home.0.join("first"), Vec::new(), &ModelLimits::DEFAULT).unwrap();
+    let path = home.0.path().join("first/model.safetensors");
+    let model = ModelFiles::open(&home.0.path().join("first"), Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let source = Overwriting { source: &model.weights, path, done: AtomicBool::new(false) };
     let error = load(&model, &source, home.folder(), (ALL, 0), Arc::default()).unwrap_err().to_string();
     assert!(error.ends_with("model.safetensors: was changed while it was read; load it again"), "{error}");
@@ -400,7 +392,7 @@ fn packed_files_that_others_could_have_written_are_ignored_and_named() {
     home.start("first", ALL);
     let (name, folder) = (home.names().remove(0), home.folder().path().to_owned());
     let path = folder.join(&name);
-    let elsewhere = home.0.join("elsewhere");
+    let elsewhere = home.0.path().join("elsewhere");
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let link = || {
         fs::rename(&path, &elsewhere).unwrap();
@@ -451,11 +443,11 @@ impl UnsavedItem for OneByte {
 #[test]
 fn a_worker_ends_a_file_after_the_store_is_dropped() {
     let home = Home::new();
-    let go = home.0.join("go");
+    let go = home.0.path().join("go");
     // It holds its standard input, the file, until it may go on, or until a test that failed has removed its folder.
     let script = format!(
         "while [ -d '{}' ] && [ ! -e '{}' ]; do /bin/sleep 0.01; done; /bin/mv \"$0/$1\" \"$0/$2\"",
-        home.0.display(),
+        home.0.path().display(),
         go.display()
     );
     let sync = SyncProcess::Worker { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };

@@ -6,6 +6,7 @@ use girih::engine::{EventKind, Hooks, TokenRequest};
 use girih::{AdapterSource, Engine, ErrorKind, Model, OpenOptions, RunOptions, Sampling, backend};
 use girih_tensor::Random;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const RANK: usize = 6;
 
@@ -16,23 +17,6 @@ const MODULES: [(&str, usize, usize); 4] = [
     ("mlp.gate_proj", 172, 64),
     ("mlp.down_proj", 64, 172),
 ];
-
-/// A folder that is removed with its contents.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("girih-adapters-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The settings of PEFT with further ones.
 fn settings(further: Value) -> Value {
@@ -83,9 +67,9 @@ fn open(paths: impl IntoIterator<Item = PathBuf>) -> girih::Result<Model> {
 }
 
 /// The built-in model with `count` adapters.
-fn adapted(folder: &Folder, count: u64) -> Model {
+fn adapted(folder: &TempDir, count: u64) -> Model {
     let paths = (0..count).map(|index| {
-        let path = folder.0.join(index.to_string());
+        let path = folder.path().join(index.to_string());
         write(&path, &settings(json!({})), &safetensors(&matrices(index)));
         path
     });
@@ -139,7 +123,7 @@ fn requests() -> Vec<(Vec<u32>, Option<u32>)> {
 
 #[test]
 fn a_reply_has_the_bytes_that_it_has_alone() {
-    let folder = Folder::new("alone");
+    let folder = tempfile::tempdir().unwrap();
     let (model, requests) = (adapted(&folder, 8), requests());
     let alone: Vec<_> = requests
         .iter()
@@ -163,7 +147,7 @@ fn a_reply_has_the_bytes_that_it_has_alone() {
 /// A model without adapters has these bytes, too.
 #[test]
 fn a_request_without_an_adapter_runs_the_model_alone() {
-    let folder = Folder::new("without");
+    let folder = tempfile::tempdir().unwrap();
     let prompt = requests()[8].clone();
     let model = adapted(&folder, 2);
     let beside = replies(&mut engine(&model, 2, 2, 64), std::slice::from_ref(&prompt));
@@ -173,7 +157,7 @@ fn a_request_without_an_adapter_runs_the_model_alone() {
 
 #[test]
 fn adapters_are_named() {
-    let folder = Folder::new("names");
+    let folder = tempfile::tempdir().unwrap();
     let model = adapted(&folder, 2);
     assert_eq!(model.adapters().collect::<Vec<_>>(), ["a0", "a1"]);
     let session = model.start().unwrap();
@@ -197,8 +181,8 @@ fn adapters_are_named() {
 
 #[test]
 fn an_adapter_of_zeros_changes_nothing() {
-    let folder = Folder::new("zeros");
-    let path = folder.0.join("zeros");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zeros");
     let mut tensors = matrices(1);
     tensors.iter_mut().filter(|(name, _, _)| name.contains("lora_B")).for_each(|(_, _, b)| b.fill(0.0));
     write(&path, &settings(json!({})), &safetensors(&tensors));
@@ -211,7 +195,7 @@ fn an_adapter_of_zeros_changes_nothing() {
 
 #[test]
 fn settings_that_girih_does_not_have_are_refused_by_name() {
-    let folder = Folder::new("settings");
+    let folder = tempfile::tempdir().unwrap();
     let tensors = safetensors(&matrices(0));
     let cases = [
         (json!({"peft_type": "IA3"}), "'peft_type' is 'IA3'"),
@@ -225,7 +209,7 @@ fn settings_that_girih_does_not_have_are_refused_by_name() {
         (json!({"lora_alpha": "much"}), "a finite number is needed"),
     ];
     for (index, (further, part)) in cases.into_iter().enumerate() {
-        let path = folder.0.join(index.to_string());
+        let path = folder.path().join(index.to_string());
         write(&path, &settings(further), &tensors);
         let error = open([path]).unwrap_err().to_string();
         assert!(error.contains(part), "{part}: {error}");
@@ -235,7 +219,7 @@ fn settings_that_girih_does_not_have_are_refused_by_name() {
 /// Whole weights (`modules_to_save`) are for `merge`: all requests would get them.
 #[test]
 fn whole_weights_are_refused_by_name() {
-    let folder = Folder::new("whole");
+    let folder = tempfile::tempdir().unwrap();
     let mut tensors = matrices(0);
     tensors.push(("base_model.model.model.norm.weight".to_owned(), [1, 64], vec![1.0; 64]));
     let settings = |names: &[&str]| settings(json!({"modules_to_save": names}));
@@ -247,7 +231,7 @@ fn whole_weights_are_refused_by_name() {
     .into_iter()
     .enumerate()
     {
-        let path = folder.0.join(index.to_string());
+        let path = folder.path().join(index.to_string());
         write(&path, &settings(names), &safetensors(&tensors));
         let error = open([path]).unwrap_err().to_string();
         assert!(error.contains(part), "{part}: {error}");
@@ -256,7 +240,7 @@ fn whole_weights_are_refused_by_name() {
 
 #[test]
 fn matrices_that_do_not_fit_are_refused() {
-    let folder = Folder::new("matrices");
+    let folder = tempfile::tempdir().unwrap();
     type Change = fn(&mut Vec<(String, [usize; 2], Vec<f32>)>);
     let cases: [(Change, &str); 6] = [
         (|all| drop(all.remove(1)), "by one matrix; two are needed"),
@@ -281,21 +265,21 @@ fn matrices_that_do_not_fit_are_refused() {
         if index == 4 {
             tensors[1].0 = tensors[1].0.replace("layers.0", "layers.77");
         }
-        let path = folder.0.join(index.to_string());
+        let path = folder.path().join(index.to_string());
         write(&path, &settings(json!({})), &safetensors(&tensors));
         let error = open([path]).unwrap_err().to_string();
         assert!(error.contains(part), "{part}: {error}");
     }
-    let twice = open([folder.0.join("0"), folder.0.join("0")]).unwrap_err().to_string();
+    let twice = open([folder.path().join("0"), folder.path().join("0")]).unwrap_err().to_string();
     assert!(twice.contains("by one matrix"), "{twice}");
-    let missing = open([folder.0.join("none")]).unwrap_err().to_string();
+    let missing = open([folder.path().join("none")]).unwrap_err().to_string();
     assert!(missing.contains("none"), "{missing}");
 }
 
 /// Files with bytes that were changed, cut and repeated at random: each opens or is refused, and runs or fails.
 #[test]
 fn damaged_files_are_refused_or_run() {
-    let folder = Folder::new("damaged");
+    let folder = tempfile::tempdir().unwrap();
     let mut random = Random(7);
     let (whole, config) = (safetensors(&matrices(0)), settings(json!({})).to_string().into_bytes());
     let mut refused = 0;
@@ -311,7 +295,7 @@ fn damaged_files_are_refused_or_run() {
         if index % 7 == 0 {
             damaged.truncate(random.below(end));
         }
-        let path = folder.0.join(index.to_string());
+        let path = folder.path().join(index.to_string());
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("adapter_config.json"), &text).unwrap();
         std::fs::write(path.join("adapter_model.safetensors"), &tensors).unwrap();

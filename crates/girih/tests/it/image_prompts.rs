@@ -5,30 +5,21 @@ use std::path::{Path, PathBuf};
 use girih::{BosEos, Conversation, DecodeLimits, ImagePatches, Model, Picture};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
 /// A folder that is removed with its contents.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
 }
 
 /// The fixture beside the files of a golden: tokenizer, template and settings of images.
-fn with_files(name: &str, test: &str, golden: &Value) -> Folder {
-    let folder =
-        Folder(std::env::temp_dir().join(format!("girih-prompts-{test}-{name}-{}", std::process::id())));
-    std::fs::create_dir_all(&folder.0).unwrap();
+fn with_files(name: &str, golden: &Value) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(tests().join("fixtures").join(name).join(file), folder.0.join(file)).unwrap();
+        std::fs::copy(tests().join("fixtures").join(name).join(file), folder.path().join(file)).unwrap();
     }
     for (file, content) in golden["files"].as_object().unwrap() {
-        std::fs::write(folder.0.join(file), content.to_string()).unwrap();
+        std::fs::write(folder.path().join(file), content.to_string()).unwrap();
     }
     folder
 }
@@ -61,11 +52,11 @@ fn tokens(model: &Model, case: &Value) -> girih::Result<Vec<u32>> {
 }
 
 /// The golden of this model, and the model with its files, for a test of this name.
-fn opened(name: &str, test: &str) -> girih::Result<(Value, Folder, Model)> {
+fn opened(name: &str) -> girih::Result<(Value, TempDir, Model)> {
     let golden = std::fs::read(tests().join(format!("images/prompts/{name}.json"))).unwrap();
     let golden: Value = serde_json::from_slice(&golden).unwrap();
-    let folder = with_files(name, test, &golden);
-    let model = Model::open(folder.0.to_str().expect("paths of tests are valid"))?;
+    let folder = with_files(name, &golden);
+    let model = Model::open(folder.path().to_str().expect("paths of tests are valid"))?;
     Ok((golden, folder, model))
 }
 
@@ -83,7 +74,7 @@ fn check_tokens(model: &Model, cases: &Value) -> girih::Result<()> {
 #[test]
 fn prompts_with_videos_have_the_tokens_and_pixels_of_transformers() -> girih::Result<()> {
     for name in ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vision", "gemma4_vision"] {
-        let (golden, _folder, model) = opened(name, "videos")?;
+        let (golden, _folder, model) = opened(name)?;
         check_tokens(&model, &golden["videos"])?;
         for case in golden["videos"].as_array().unwrap() {
             let found = video(&model, case)?;
@@ -133,7 +124,7 @@ fn models_whose_videos_are_not_read_refuse_them() -> girih::Result<()> {
 #[test]
 fn prompts_with_images_have_the_tokens_of_transformers() -> girih::Result<()> {
     for name in ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vision", "gemma4_vision"] {
-        let (golden, _folder, model) = opened(name, "images")?;
+        let (golden, _folder, model) = opened(name)?;
         check_tokens(&model, &golden["cases"])?;
         let mut more = golden["cases"][0].clone();
         more["images"] = serde_json::json!(["rgb.png", "rgb.png"]);

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use girih::{DType, ErrorKind, Event, Model, Reply, Request, Result, RunOptions, Session};
+use tempfile::TempDir;
 
 /// The token whose values in the first layer exceed the range of f16.
 const LARGE: u32 = 300;
@@ -12,14 +13,6 @@ const LARGE: u32 = 300;
 const WIDTH: usize = 64;
 
 /// A copy of a model that is removed with it.
-struct Copy(PathBuf);
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A tensor of bf16 in a safetensors file: the place of its bytes.
 fn place(file: &[u8], name: &str) -> Range<usize> {
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -38,11 +31,10 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 
 /// A model in which the values of one token exceed the range of f16, and no others. Its embedding has a single
 /// number, which the norm makes larger than any number of another token, and which is multiplied by large weights.
-fn model_with_a_large_value(name: &str) -> (Copy, Model) {
+fn model_with_a_large_value() -> (TempDir, Model) {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/llama32_tied");
-    let copy = Copy(std::env::temp_dir().join(format!("girih-range-{name}-{}", std::process::id())));
-    fs::create_dir_all(&copy.0).unwrap();
-    fs::copy(fixture.join("config.json"), copy.0.join("config.json")).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(fixture.join("config.json"), copy.path().join("config.json")).unwrap();
     let mut file = fs::read(fixture.join("model.safetensors")).unwrap();
     let [table, values] = ["model.embed_tokens.weight", "model.layers.0.self_attn.v_proj.weight"]
         .map(|name| place(&file, name));
@@ -55,8 +47,8 @@ fn model_with_a_large_value(name: &str) -> (Copy, Model) {
     let factor = 65520.0 / (largest * 5.6);
     weights.iter_mut().step_by(WIDTH).for_each(|weight| *weight *= factor);
     DType::BF16.pack(&weights, &mut file[values]);
-    fs::write(copy.0.join("model.safetensors"), file).unwrap();
-    let model = Model::open(copy.0.to_str().unwrap()).unwrap();
+    fs::write(copy.path().join("model.safetensors"), file).unwrap();
+    let model = Model::open(copy.path().to_str().unwrap()).unwrap();
     (copy, model)
 }
 
@@ -81,7 +73,7 @@ fn session(model: &Model, kv: Option<DType>) -> Session {
 
 #[test]
 fn a_request_with_a_value_beyond_f16_fails_alone() -> Result<()> {
-    let (_copy, model) = model_with_a_large_value("alone");
+    let (_copy, model) = model_with_a_large_value();
     let large: Vec<u32> = (10..80).chain([LARGE, 11]).collect();
     let other: Vec<u32> = (100..140).collect();
     let alone = ids(session(&model, None).generate(request(&other))?)?;
@@ -105,7 +97,7 @@ fn a_request_with_a_value_beyond_f16_fails_alone() -> Result<()> {
 
 #[test]
 fn a_wider_type_holds_the_value_that_f16_cannot() -> Result<()> {
-    let (_copy, model) = model_with_a_large_value("wider");
+    let (_copy, model) = model_with_a_large_value();
     let large: Vec<u32> = (10..80).chain([LARGE, 11]).collect();
     for kv in [DType::F32, DType::BF16] {
         assert_eq!(ids(session(&model, Some(kv)).generate(request(&large))?)?.len(), 12, "{kv}");

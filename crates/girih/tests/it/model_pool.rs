@@ -1,11 +1,12 @@
 //! Several models under one memory budget, with the built-in model under several names.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use girih::{Constraint, ErrorKind, Model, ModelPool, OpenOptions, Request, Result, RunOptions, Session};
+use tempfile::TempDir;
 
 /// A pool with models of these names and room for `room` of them.
 fn pool(names: &[&str], room: u64) -> ModelPool {
@@ -193,21 +194,20 @@ fn a_model_in_use_makes_room_after_a_while() -> Result<()> {
 }
 
 /// A folder with the built-in model.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("girih-pool-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260k");
     for file in fs::read_dir(assets).unwrap() {
         let file = file.unwrap().path();
-        fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+        fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
     }
     folder
 }
 
 #[test]
 fn a_model_is_loaded_again_from_the_same_files_only_if_none_has_changed() {
-    let folder = folder("changed");
+    let temporary = folder();
+    let folder = temporary.path();
     let source = folder.to_str().unwrap();
     let options = OpenOptions::default();
     let model = Model::open(source).unwrap();
@@ -240,6 +240,5 @@ fn a_model_is_loaded_again_from_the_same_files_only_if_none_has_changed() {
     fs::copy(&weights, folder.join("copy")).unwrap();
     fs::rename(folder.join("copy"), &weights).unwrap();
     assert!(!model.is_current());
-    fs::remove_dir_all(&folder).unwrap();
     assert!(!model.is_current());
 }

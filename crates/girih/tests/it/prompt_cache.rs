@@ -6,28 +6,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use girih::{DType, ErrorKind, Event, Model, Progress, PromptCache, Request, Result, RunOptions, Tenant};
+use tempfile::TempDir;
 
 /// A model, and a folder for its prompt cache.
 struct Workplace {
     model: &'static str,
-    folder: PathBuf,
+    folder: Arc<TempDir>,
 }
 
 impl Workplace {
-    fn new(name: &str, model: &'static str) -> Workplace {
-        let name = format!("girih-prompts-{name}-{model}-{}", std::process::id());
-        Workplace { model, folder: std::env::temp_dir().join(name) }
+    fn new(model: &'static str) -> Workplace {
+        Workplace { model, folder: Arc::new(tempfile::tempdir().unwrap()) }
+    }
+
+    /// The folder of the prompt cache, which a session makes.
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("prompts")
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten();
+        let entries = fs::read_dir(self.cache()).into_iter().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
     }
 
     fn options(&self, limit: u64) -> RunOptions {
-        let prompt_cache = Some(PromptCache { folder: self.folder.clone(), limit });
+        let prompt_cache = Some(PromptCache { folder: self.cache(), limit });
         RunOptions { prompt_cache, ..RunOptions::default() }
     }
 
@@ -57,12 +62,6 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
 const LIMIT: u64 = 1 << 30;
 
 fn request() -> Request {
@@ -81,12 +80,12 @@ fn a_later_session_finds_the_prompts_of_an_earlier_one() {
 }
 
 fn finds_the_prompts_of_an_earlier_session(model: &'static str) {
-    let place = Workplace::new("later", model);
+    let place = Workplace::new(model);
     let alone = place.ask(RunOptions::default(), request());
     let options = || place.options(LIMIT);
     assert_eq!(place.ask(options(), request()), (alone.0.clone(), 0, vec![]));
     let files = place.files();
-    assert_eq!((files.len(), mode(&place.folder), mode(&files[0])), (1, 0o700, 0o400));
+    assert_eq!((files.len(), mode(&place.cache()), mode(&files[0])), (1, 0o700, 0o400));
     assert_eq!(place.ask(options(), request()), (alone.0.clone(), 199, vec![]));
     assert_eq!(place.files(), files, "the same tokens are kept once");
     // With other threads and chunks, the state is the same.
@@ -100,7 +99,7 @@ fn finds_the_prompts_of_an_earlier_session(model: &'static str) {
 
 #[test]
 fn prompts_saved_with_another_type_of_kv_cache_are_named_and_not_used() {
-    let place = Workplace::new("types", "llama32_tied");
+    let place = Workplace::new("llama32_tied");
     let options = |kv| RunOptions { kv, ..place.options(LIMIT) };
     let (wide, _, notes) = place.ask(options(Some(DType::F32)), request());
     assert_eq!(notes, [] as [&str; 0]);
@@ -117,13 +116,13 @@ fn prompts_saved_with_another_type_of_kv_cache_are_named_and_not_used() {
     assert_eq!((ids, cached, notes.len()), (wide, 199, 1));
     assert!(notes[0].contains("their keys and values are f16, and the KV cache is f32"), "{notes:?}");
     // Files of another model say nothing.
-    let other = Workplace { model: "qwen3", folder: place.folder.clone() };
+    let other = Workplace { model: "qwen3", folder: Arc::clone(&place.folder) };
     assert_eq!(other.ask(other.options(LIMIT), request()).2, [] as [&str; 0]);
 }
 
 #[test]
 fn a_damaged_or_foreign_file_is_named_and_not_used() {
-    let place = Workplace::new("damaged", "llama32_tied");
+    let place = Workplace::new("llama32_tied");
     let options = || place.options(LIMIT);
     let alone = place.ask(options(), request()).0;
     let file = place.files().remove(0);
@@ -132,11 +131,12 @@ fn a_damaged_or_foreign_file_is_named_and_not_used() {
     bytes[middle] ^= 4;
     fs::remove_file(&file).unwrap();
     fs::write(&file, &bytes).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     let (ids, cached, notes) = place.ask(options(), request());
     assert_eq!((ids, cached), (alone.clone(), 0));
     assert!(notes.iter().any(|note| note.contains("is damaged and was removed")), "{notes:?}");
     // Others could have written the folder.
-    fs::set_permissions(&place.folder, Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&place.cache(), Permissions::from_mode(0o777)).unwrap();
     let (ids, cached, notes) = place.ask(options(), request());
     assert_eq!((ids, cached), (alone, 0));
     assert!(notes.iter().any(|note| note.contains("others can write")), "{notes:?}");
@@ -144,7 +144,7 @@ fn a_damaged_or_foreign_file_is_named_and_not_used() {
 
 #[test]
 fn the_least_recently_used_prompts_are_removed_first() {
-    let place = Workplace::new("limit", "llama32_tied");
+    let place = Workplace::new("llama32_tied");
     let other =
         |first: u32| Request::new((first..first + 150).collect::<Vec<u32>>()).max_tokens(5).without_text();
     place.ask(place.options(LIMIT), other(10));
@@ -155,14 +155,14 @@ fn the_least_recently_used_prompts_are_removed_first() {
     place.ask(place.options(2 * one + one / 2), other(30));
     assert_eq!(place.files().len(), 2);
     assert_eq!(place.ask(place.options(LIMIT), other(20)).1, 0);
-    let tiny = Workplace::new("tiny", "llama32_tied");
+    let tiny = Workplace::new("llama32_tied");
     tiny.ask(tiny.options(1000), other(10));
     assert_eq!(tiny.files(), [] as [PathBuf; 0], "what exceeds the limit is not kept");
 }
 
 #[test]
 fn a_model_without_a_file_has_no_prompt_cache() -> Result<()> {
-    let place = Workplace::new("built-in", "llama32_tied");
+    let place = Workplace::new("llama32_tied");
     let plan = Model::open("stories260k")?.plan(place.options(LIMIT))?;
     let error = plan.start(|_| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);

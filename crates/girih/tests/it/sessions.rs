@@ -318,7 +318,8 @@ fn complete_replies_are_counted_until_they_are_read_or_dropped() -> Result<()> {
     assert_eq!(session.activity().unread, 0);
     let error = discarded.tokens().unwrap_err();
     assert!(error.kind() == ErrorKind::Cancelled && error.to_string().contains("was not read"), "{error}");
-    // One that runs is not discarded, and one that is dropped before its end is never counted.
+    // One that runs is not discarded, and one that is dropped before its end is never counted. None of them ends unread.
+    let session = self::session(RunOptions { unread_events: 4, ..RunOptions::default() });
     let long = session.generate(Request::new(PROMPT).max_tokens(200))?;
     let handle = long.cancel_handle();
     handle.discard();

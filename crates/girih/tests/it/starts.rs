@@ -8,23 +8,6 @@ use std::time::Duration;
 
 use girih::{DType, ErrorKind, Model, OpenOptions, Progress, Request, Result, RunOptions};
 
-/// A folder that is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("girih-starts-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
 }
@@ -48,12 +31,12 @@ fn progress_counts_the_bytes_of_all_weights() -> Result<()> {
 
 #[test]
 fn a_model_that_is_overwritten_while_it_loads_is_refused() -> Result<()> {
-    let scratch = Scratch::new("overwritten");
+    let scratch = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
-        fs::copy(fixture("llama32_tied").join(file), scratch.0.join(file)).unwrap();
+        fs::copy(fixture("llama32_tied").join(file), scratch.path().join(file)).unwrap();
     }
-    let path = scratch.0.join("model.safetensors");
-    let plan = Model::open(scratch.0.to_str().unwrap())?.plan(RunOptions::default())?;
+    let path = scratch.path().join("model.safetensors");
+    let plan = Model::open(scratch.path().to_str().unwrap())?.plan(RunOptions::default())?;
     // Each report of progress writes to the end of the file.
     let loaded = plan.load_runner(move |_| {
         let file = fs::File::options().write(true).open(&path).unwrap();
@@ -66,14 +49,14 @@ fn a_model_that_is_overwritten_while_it_loads_is_refused() -> Result<()> {
 
 #[test]
 fn a_model_that_cannot_be_loaded_answers_every_request_with_the_reason() -> Result<()> {
-    let scratch = Scratch::new("broken");
+    let scratch = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
-        fs::copy(fixture("llama32_tied").join(file), scratch.0.join(file)).unwrap();
+        fs::copy(fixture("llama32_tied").join(file), scratch.path().join(file)).unwrap();
     }
-    let model = Model::open(scratch.0.to_str().unwrap())?;
+    let model = Model::open(scratch.path().to_str().unwrap())?;
     let plan = model.plan(RunOptions::default())?;
     // The file shrinks after its header was read.
-    let file = fs::File::options().write(true).open(scratch.0.join("model.safetensors")).unwrap();
+    let file = fs::File::options().write(true).open(scratch.path().join("model.safetensors")).unwrap();
     file.set_len(4096).unwrap();
     let session = plan.start_in_background(|_| {})?;
     let reply = session.generate(Request::new(vec![1, 2, 3]).without_text())?;
@@ -147,13 +130,13 @@ fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
 
 #[test]
 fn packed_weights_are_kept_in_the_cache_folder_if_one_is_given() -> Result<()> {
-    let scratch = Scratch::new("cache");
-    let options = OpenOptions { cache: Some(scratch.0.clone()), ..OpenOptions::default() };
+    let scratch = tempfile::tempdir().unwrap();
+    let options = OpenOptions { cache: Some(scratch.path().to_owned()), ..OpenOptions::default() };
     let folder = fixture("llama32_tied");
     let model = Model::open_with(folder.to_str().unwrap(), &options)?;
     drop(model.start()?);
     // The model is small, so nothing is kept, and planning and loading create nothing else.
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     Ok(())
 }
 
@@ -161,15 +144,15 @@ fn packed_weights_are_kept_in_the_cache_folder_if_one_is_given() -> Result<()> {
 fn templates_are_rendered_in_this_process() -> Result<()> {
     use girih::{Conversation, TextOrigin};
 
-    let scratch = Scratch::new("template");
+    let scratch = tempfile::tempdir().unwrap();
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260k");
     for file in ["config.json", "model.safetensors", "tokenizer.json"] {
-        fs::copy(model.join(file), scratch.0.join(file)).unwrap();
+        fs::copy(model.join(file), scratch.path().join(file)).unwrap();
     }
     let template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
     let config = serde_json::json!({"chat_template": template}).to_string();
-    fs::write(scratch.0.join("tokenizer_config.json"), config).unwrap();
-    let model = Model::open(scratch.0.to_str().unwrap())?;
+    fs::write(scratch.path().join("tokenizer_config.json"), config).unwrap();
+    let model = Model::open(scratch.path().to_str().unwrap())?;
     let chat = Conversation::new().system("Be brief.").user("Who is </s> Lily?");
     let spans = model.render(&chat)?;
     let text: String = spans.iter().map(|span| span.text.as_str()).collect();

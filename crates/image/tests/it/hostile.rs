@@ -1,5 +1,7 @@
 //! Broken and hostile files: each is a picture or a sentence, none panics, and memory stays below the limit.
 
+use std::process::Command;
+
 use girih_image::{DecodeLimits, Picture, fuzz};
 
 use crate::data::bytes;
@@ -97,6 +99,12 @@ fn crc(bytes: &[u8]) -> u32 {
 
 #[test]
 fn headers_with_huge_sizes_are_refused_before_memory_is_allocated() {
+    in_own_process("decodes_headers_with_huge_sizes");
+}
+
+#[test]
+#[ignore = "measures the peak of its process; the test above runs it in a process of its own"]
+fn decodes_headers_with_huge_sizes() {
     let mut jpeg = bytes("lossy.jpg");
     let frame = jpeg.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     jpeg[frame + 5..frame + 9].fill(0xff);
@@ -150,6 +158,12 @@ fn riff(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
 /// all of them.
 #[test]
 fn frames_of_webp_that_exceed_their_canvas_are_refused_before_memory_is_allocated() {
+    in_own_process("decodes_frames_of_webp_that_exceed_their_canvas");
+}
+
+#[test]
+#[ignore = "measures the peak of its process; the test above runs it in a process of its own"]
+fn decodes_frames_of_webp_that_exceed_their_canvas() {
     let mut lossy = vec![0x10, 0, 0, 0x9d, 0x01, 0x2a, 0xff, 0x3f, 0xff, 0x3f];
     lossy.resize(200, 0);
     let mut lossless = vec![0x2f, 0xff, 0xcf, 0xff, 0x03];
@@ -193,7 +207,16 @@ fn frames_of_webp_that_exceed_their_canvas_are_refused_before_memory_is_allocate
     assert!(grown_since(before) < 64 << 20, "{} MiB were allocated", grown_since(before) >> 20);
 }
 
-/// The largest memory that this process has had, in bytes. Other tests of it take little.
+/// Runs an ignored test of this file in a process of its own, whose peak other tests do not raise.
+fn in_own_process(test: &str) {
+    let program = std::env::current_exe().expect("the test's own program");
+    let name = format!("hostile::{test}");
+    let ended = Command::new(program).args([&name, "--exact", "--ignored"]).output().expect("it starts");
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// The largest memory that this process has had, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -208,6 +231,12 @@ fn grown_since(before: u64) -> u64 {
 /// Decoding takes less than the memory that the limits state, for a large picture of each format that has one.
 #[test]
 fn memory_stays_below_the_limit() {
+    in_own_process("decodes_at_the_limit");
+}
+
+#[test]
+#[ignore = "measures the peak of its process; the test above runs it in a process of its own"]
+fn decodes_at_the_limit() {
     let limits = DecodeLimits { bytes: 1 << 20, pixels: 4 << 20, side: 1 << 14 };
     let before = peak();
     // A picture that the file does not fill: its decoder allocates all of it first.

@@ -2,7 +2,7 @@
 //! transformers on the interpreter, and refusals by name.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use girih_file::{Container, ContainerWriter, Metadata, MetadataValue, NewTensor};
 use girih_graph::backend::{Input, Range32, Watch};
@@ -12,6 +12,7 @@ use girih_model::arch::{Facts, Mixer, PoolingFacts};
 use girih_model::{ModelFiles, ModelLimits, layer_output};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
+use tempfile::TempDir;
 
 use crate::light::{committed, numbers, open};
 
@@ -23,27 +24,30 @@ const NAMES: [&str; 2] = ["bert", "nomic_bert"];
 const CLOSE: f32 = 2e-5;
 
 /// A copy of a fixture's folder, removed when it is dropped.
-pub struct Copy(pub PathBuf);
+pub struct Copy(TempDir);
 
 impl Copy {
-    pub fn of(fixture: &Path, label: &str) -> Copy {
-        let folder = std::env::temp_dir().join(format!("girih-encoder-{label}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    pub fn of(fixture: &Path) -> Copy {
+        let folder = tempfile::tempdir().unwrap();
         for name in ["config.json", "model.safetensors"] {
-            std::fs::copy(fixture.join(name), folder.join(name)).unwrap();
+            std::fs::copy(fixture.join(name), folder.path().join(name)).unwrap();
         }
         Copy(folder)
     }
 
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     /// Sets keys of `config.json`.
     pub fn set(&self, values: &Json) {
-        let text = std::fs::read(self.0.join("config.json")).unwrap();
+        let text = std::fs::read(self.0.path().join("config.json")).unwrap();
         let mut config: Json = serde_json::from_slice(&text).unwrap();
         for (key, value) in values.as_object().unwrap() {
             config[key] = value.clone();
@@ -52,18 +56,12 @@ impl Copy {
     }
 
     pub fn open(&self) -> girih_tensor::Result<ModelFiles> {
-        ModelFiles::open(&self.0, Vec::new(), &ModelLimits::DEFAULT)
+        ModelFiles::open(self.path(), Vec::new(), &ModelLimits::DEFAULT)
     }
 
     /// The error of opening.
     pub fn error(&self) -> String {
         self.open().unwrap_err().to_string()
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -193,7 +191,7 @@ fn every_style_of_config_gives_the_same_facts() {
         let facts = open(&folder).facts;
         assert!(facts.is_encoder());
         for other in others {
-            let copy = Copy::of(&folder, &format!("{name}-styles"));
+            let copy = Copy::of(&folder);
             copy.write("config.json", std::fs::read(folder.join(other)).unwrap());
             assert_eq!(copy.open().unwrap().facts, facts, "{name}, {other}");
         }
@@ -218,7 +216,7 @@ fn settings_of_other_models_are_refused_by_name() {
         ("nomic_bert", "scale_attn_weights", json!(false)),
     ] {
         let folder = committed(name);
-        let copy = Copy::of(&folder, key);
+        let copy = Copy::of(&folder);
         copy.set(&json!({ key: value }));
         let error = copy.error();
         assert!(error.contains(&format!("'{key}'")), "{error}");
@@ -244,8 +242,8 @@ fn outputs_that_a_model_lacks_are_refused_by_name() {
 }
 
 /// The facts of a model with the files of sentence-transformers.
-fn pooled_by(folder: &Path, label: &str, modules: &Json, pooling: &Json) -> girih_tensor::Result<Facts> {
-    let copy = Copy::of(folder, label);
+fn pooled_by(folder: &Path, modules: &Json, pooling: &Json) -> girih_tensor::Result<Facts> {
+    let copy = Copy::of(folder);
     copy.write("modules.json", modules.to_string());
     copy.write("1_Pooling/config.json", pooling.to_string());
     Ok(copy.open()?.facts)
@@ -261,16 +259,13 @@ fn pooling_is_that_of_the_models_files() {
     assert_eq!(open(&folder).facts.pooling, Some(PoolingFacts { how: Pooling::Mean, normalized: false }));
     let parts =
         [module("Transformer", ""), module("Pooling", "1_Pooling"), module("Normalize", "2_Normalize")];
-    for (index, (modules, key, how, normalized)) in [
+    for (modules, key, how, normalized) in [
         (&parts[..], "pooling_mode_cls_token", Pooling::First, true),
         (&parts[..2], "pooling_mode_mean_tokens", Pooling::Mean, false),
         (&parts[..], "pooling_mode_lasttoken", Pooling::Last, true),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ] {
         let config = json!({ "word_embedding_dimension": 48, "pooling_mode_max_tokens": false, key: true });
-        let facts = pooled_by(&folder, &format!("pooling-{index}"), &json!(modules), &config).unwrap();
+        let facts = pooled_by(&folder, &json!(modules), &config).unwrap();
         assert_eq!(facts.pooling, Some(PoolingFacts { how, normalized }), "{key}");
     }
 }
@@ -281,7 +276,7 @@ fn unknown_poolings_are_refused_by_name() {
     let parts = |last: Json| json!([module("Transformer", ""), module("Pooling", "1_Pooling"), last]);
     let usual = json!([module("Transformer", ""), module("Pooling", "1_Pooling")]);
     let mean = json!({ "pooling_mode_mean_tokens": true });
-    for (index, (modules, pooling, words)) in [
+    for (modules, pooling, words) in [
         (parts(module("Dense", "2_Dense")), &mean, "'Dense'"),
         (usual.clone(), &json!({ "pooling_mode_max_tokens": true }), "'pooling_mode_max_tokens'"),
         (
@@ -304,12 +299,8 @@ fn unknown_poolings_are_refused_by_name() {
         (json!([module("Transformer", "0_Bert"), module("Pooling", "1_Pooling")]), &mean, "'0_Bert'"),
         (json!([module("Transformer", "")]), &mean, "'Pooling'"),
         (json!({ "modules": [] }), &mean, "modules.json"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let error =
-            pooled_by(&folder, &format!("refused-{index}"), &modules, pooling).unwrap_err().to_string();
+    ] {
+        let error = pooled_by(&folder, &modules, pooling).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -317,8 +308,8 @@ fn unknown_poolings_are_refused_by_name() {
 #[test]
 fn the_settings_of_sentences_bound_texts_or_are_refused() {
     let folder = committed("bert");
-    let open = |label: &str, files: &[(&str, Json)]| {
-        let copy = Copy::of(&folder, label);
+    let open = |files: &[(&str, Json)]| {
+        let copy = Copy::of(&folder);
         copy.write(
             "modules.json",
             json!([module("Transformer", ""), module("Pooling", "1_Pooling")]).to_string(),
@@ -328,25 +319,25 @@ fn the_settings_of_sentences_bound_texts_or_are_refused() {
         copy.open().map(|model| model.facts.sizes.context).map_err(|error| error.to_string())
     };
     let bert = |content| [("sentence_bert_config.json", content)];
-    assert_eq!(open("sentences-none", &[]), Ok(128));
-    assert_eq!(open("sentences-64", &bert(json!({ "max_seq_length": 64, "do_lower_case": false }))), Ok(64));
-    assert_eq!(open("sentences-many", &bert(json!({ "max_seq_length": 4096 }))), Ok(128));
-    for (label, content, words) in [
-        ("sentences-0", json!({ "max_seq_length": 0 }), "max_seq_length is 0; a positive integer is needed"),
-        ("sentences-case", json!({ "do_lower_case": true }), "remove 'do_lower_case'"),
+    assert_eq!(open(&[]), Ok(128));
+    assert_eq!(open(&bert(json!({ "max_seq_length": 64, "do_lower_case": false }))), Ok(64));
+    assert_eq!(open(&bert(json!({ "max_seq_length": 4096 }))), Ok(128));
+    for (content, words) in [
+        (json!({ "max_seq_length": 0 }), "max_seq_length is 0; a positive integer is needed"),
+        (json!({ "do_lower_case": true }), "remove 'do_lower_case'"),
     ] {
-        let error = open(label, &bert(content)).unwrap_err();
+        let error = open(&bert(content)).unwrap_err();
         assert!(error.contains(words), "{error}");
     }
     let prompts = [("config_sentence_transformers.json", json!({ "default_prompt_name": "query" }))];
-    let error = open("sentences-prompt", &prompts).unwrap_err();
+    let error = open(&prompts).unwrap_err();
     assert!(error.contains("adds the prompt \"query\" to every text"), "{error}");
 }
 
 #[test]
 fn a_link_to_a_missing_list_of_modules_is_an_error() {
-    let copy = Copy::of(&committed("bert"), "modules-link");
-    std::os::unix::fs::symlink("missing", copy.0.join("modules.json")).unwrap();
+    let copy = Copy::of(&committed("bert"));
+    std::os::unix::fs::symlink("missing", copy.path().join("modules.json")).unwrap();
     assert!(copy.open().unwrap_err().to_string().contains("modules.json"));
 }
 
@@ -375,7 +366,7 @@ fn write_all(mut writer: ContainerWriter, tensors: &[Tensor]) {
 
 /// Replaces the weights of a copied model.
 pub fn write_weights(copy: &Copy, tensors: &[Tensor]) {
-    let path = copy.0.join("model.safetensors");
+    let path = copy.path().join("model.safetensors");
     std::fs::remove_file(&path).unwrap();
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
     write_all(ContainerWriter::safetensors(&path, &BTreeMap::new(), &news).unwrap(), tensors);
@@ -394,7 +385,7 @@ pub fn check_equal(model: &ModelFiles, other: &ModelFiles) {
 fn a_model_saved_as_a_part_of_another_is_opened() {
     let folder = committed("bert");
     let model = open(&folder);
-    let copy = Copy::of(&folder, "prefix");
+    let copy = Copy::of(&folder);
     let renamed = tensors(&model)
         .into_iter()
         .map(|(tensor, bytes)| (NewTensor { name: format!("bert.{}", tensor.name), ..tensor }, bytes));
@@ -417,7 +408,7 @@ fn parts_of_a_fused_projection_are_its_rows() {
 fn a_fused_projection_of_uneven_rows_is_refused() {
     let folder = committed("nomic_bert");
     for (rows, words) in [(145, "of 3 equal parts cannot be read"), (147, "the model needs [48, 48]")] {
-        let copy = Copy::of(&folder, "uneven");
+        let copy = Copy::of(&folder);
         let mut tensors = tensors(&open(&folder));
         for (tensor, bytes) in tensors.iter_mut().filter(|(tensor, _)| tensor.name.contains("Wqkv")) {
             tensor.shape = Shape::new(&[rows, 48]).unwrap();
@@ -473,8 +464,8 @@ fn write_gguf(model: &ModelFiles, path: &Path, further: &[(&str, MetadataValue)]
 fn a_gguf_gives_the_same_facts_and_weights() {
     for name in NAMES {
         let folder = committed(name);
-        let (model, copy) = (open(&folder), Copy::of(&folder, &format!("{name}-gguf")));
-        let path = copy.0.join("model.gguf");
+        let (model, copy) = (open(&folder), Copy::of(&folder));
+        let path = copy.path().join("model.gguf");
         let further =
             [("attention.causal", MetadataValue::Bool(false)), ("pooling_type", MetadataValue::U32(1))];
         for further in [&[][..], &further] {

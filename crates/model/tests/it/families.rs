@@ -53,8 +53,8 @@ fn each_family_gives_the_logits_of_transformers() {
 fn each_family_has_the_same_facts_in_both_styles_of_configuration() {
     for name in BOTH.iter().chain(&SAFETENSORS) {
         let folder = committed(name);
-        let copy = Copy::of(&folder, "style");
-        std::fs::copy(folder.join("config.v5.json"), copy.0.join("config.json")).unwrap();
+        let copy = Copy::of(&folder);
+        std::fs::copy(folder.join("config.v5.json"), copy.path().join("config.json")).unwrap();
         let model = copy.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(model.facts, open(&folder).facts, "{name}");
     }
@@ -110,7 +110,7 @@ fn with_keys(
         all.push((NewTensor { name: other.to_owned(), ..tensor }, bytes));
     }
     let news: Vec<NewTensor> = all.iter().map(|(tensor, _)| tensor.clone()).collect();
-    let path = copy.0.join("changed.gguf");
+    let path = copy.path().join("changed.gguf");
     let mut writer = ContainerWriter::gguf(&path, &metadata, &news).unwrap();
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
     for name in order {
@@ -124,7 +124,7 @@ fn with_keys(
 #[test]
 fn a_scale_that_a_gguf_states_counts_before_that_of_llama_cpp() {
     let source = open(&converted("gemma3_27b"));
-    let copy = Copy::of(&committed("gemma2"), "stated-scale");
+    let copy = Copy::of(&committed("gemma2"));
     let key = "gemma3.attention.query_pre_attn_scalar";
     let path = with_key(&copy, &source, key, MetadataValue::F32(4.0));
     assert_eq!(attend(&open(&path), 0).scale, 0.5);
@@ -133,7 +133,7 @@ fn a_scale_that_a_gguf_states_counts_before_that_of_llama_cpp() {
 #[test]
 fn an_exaone_file_of_64_layers_has_windows_and_is_refused() {
     let source = open(&converted("exaone4"));
-    let copy = Copy::of(&committed("exaone4"), "exaone-64");
+    let copy = Copy::of(&committed("exaone4"));
     let path = with_key(&copy, &source, "exaone4.block_count", MetadataValue::U32(64));
     let error =
         ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).unwrap_err().to_string();
@@ -144,7 +144,7 @@ fn an_exaone_file_of_64_layers_has_windows_and_is_refused() {
 fn a_llama_file_with_a_window_is_a_mistral() {
     let source = open(&converted("mistral_small"));
     assert_eq!(source.facts.name, "llama");
-    let copy = Copy::of(&committed("mistral_small"), "window");
+    let copy = Copy::of(&committed("mistral_small"));
     let key = "llama.attention.sliding_window";
     let path = with_key(&copy, &source, key, MetadataValue::U32(8));
     let model = open(&path);
@@ -181,7 +181,7 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("lfm2", json!({ "layer_types": ["conv", "full_attention"] }), "lists 2 layers; the model has 5"),
         ("lfm2", json!({ "block_ffn_dim_multiplier": 1e30 }), "makes an inner size of"),
     ] {
-        let copy = Copy::of(&committed(name), "family-setting");
+        let copy = Copy::of(&committed(name));
         copy.set(&values);
         let error = copy.error();
         assert!(error.contains(words), "{name} {values}: {error}");
@@ -201,7 +201,7 @@ fn sizes_of_lfm2_that_its_weights_contradict_are_refused() {
         (json!({ "block_ffn_dim_multiplier": 1.2 }), "the model needs [128, 32]"),
         (json!({ "block_multiple_of": 2147483647 }), "the model needs [2147483647, 32]"),
     ] {
-        let copy = Copy::of(&committed("lfm2"), "lfm2-sizes");
+        let copy = Copy::of(&committed("lfm2"));
         copy.set(&values);
         let error = copy.open().unwrap().graph(key, DType::F16).unwrap_err().to_string();
         assert!(error.contains(words), "{values}: {error}");
@@ -211,10 +211,10 @@ fn sizes_of_lfm2_that_its_weights_contradict_are_refused() {
 #[test]
 fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
     let source = open(&converted("lfm2"));
-    let copy = Copy::of(&committed("lfm2"), "kv-heads");
+    let copy = Copy::of(&committed("lfm2"));
     let with = |list: &[u32]| {
         let list = MetadataValue::Array(MetadataArray::U32(list.to_vec()));
-        let _ = std::fs::remove_file(copy.0.join("changed.gguf")); // that of the case before
+        let _ = std::fs::remove_file(copy.path().join("changed.gguf")); // that of the case before
         let path = with_key(&copy, &source, "lfm2.attention.head_count_kv", list);
         ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT)
     };
@@ -231,7 +231,7 @@ fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
     }
     // No other architecture has a list.
     let source = open(&converted("qwen2"));
-    let copy = Copy::of(&committed("qwen2"), "kv-heads-of-qwen2");
+    let copy = Copy::of(&committed("qwen2"));
     let list = MetadataValue::Array(MetadataArray::U32(vec![2, 0]));
     let path = with_key(&copy, &source, "qwen2.attention.head_count_kv", list);
     assert!(ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).is_err());
@@ -241,9 +241,9 @@ fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
 #[test]
 fn layers_of_a_gguf_that_draft_tokens_are_left_out() {
     let source = open(&converted("qwen3_5"));
-    let copy = Copy::of(&committed("qwen3_5"), "drafting");
+    let copy = Copy::of(&committed("qwen3_5"));
     let with = |blocks: u32, tensor: &str| {
-        let _ = std::fs::remove_file(copy.0.join("changed.gguf")); // that of the case before
+        let _ = std::fs::remove_file(copy.path().join("changed.gguf")); // that of the case before
         let recurrent = [true, true, true, false, false];
         let keys = [
             ("qwen35.block_count", MetadataValue::U32(blocks)),
@@ -278,16 +278,16 @@ fn layers_of_a_gguf_that_draft_tokens_are_left_out() {
 /// Layers with full attention are rotated only in a model without windows, and transformers' default is one.
 #[test]
 fn a_window_that_transformers_would_add_counts() {
-    let copy = Copy::of(&committed("exaone4"), "no-window");
+    let copy = Copy::of(&committed("exaone4"));
     let rotated = |copy: &Copy| {
         let facts = copy.open().unwrap().facts;
         facts.layers.iter().filter(|layer| layer.mixer.attention().unwrap().rope.is_some()).count()
     };
     assert_eq!(rotated(&copy), open(&committed("exaone4")).facts.layers.len());
-    let text = std::fs::read_to_string(copy.0.join("config.json")).unwrap();
+    let text = std::fs::read_to_string(copy.path().join("config.json")).unwrap();
     let without = text.replace("  \"sliding_window\": null,\n", "");
     assert_ne!(text, without);
-    std::fs::write(copy.0.join("config.json"), without).unwrap();
+    std::fs::write(copy.path().join("config.json"), without).unwrap();
     assert_eq!(rotated(&copy), 0);
 }
 
@@ -295,7 +295,7 @@ fn a_window_that_transformers_would_add_counts() {
 #[test]
 fn the_text_part_is_found_under_each_of_its_names() {
     for name in ["gemma3_vision", "mistral3"] {
-        let (model, copy) = (open(&committed(name)), Copy::of(&committed(name), "renamed-text"));
+        let (model, copy) = (open(&committed(name)), Copy::of(&committed(name)));
         let rename = |name: &str| match name.strip_prefix("language_model.") {
             Some(head) if head.starts_with("lm_head.") => head.to_owned(),
             Some(rest) => rest.replacen("model.", "model.language_model.", 1),
@@ -336,8 +336,8 @@ const NORM: &str = "language_model.model.norm.weight";
 #[test]
 fn a_tensor_is_judged_when_it_is_used() {
     let model = open(&committed("gemma3_vision"));
-    let copy = Copy::of(&committed("gemma3_vision"), "judged");
-    let path = copy.0.join("model.safetensors");
+    let copy = Copy::of(&committed("gemma3_vision"));
+    let path = copy.path().join("model.safetensors");
     for (dtype, shape, size, words) in [
         ("BF16", &[8, 3, 1, 1, 7, 7][..], 8 * 3 * 7 * 7 * 2, "has 6 dimensions; 1 to 5 are supported"),
         ("F64", &[32], 32 * 8, "stored as 'F64', which girih does not read"),
@@ -358,10 +358,10 @@ fn a_tensor_is_judged_when_it_is_used() {
 #[test]
 fn a_matrix_of_raw_integers_is_refused_by_name() {
     let model = open(&committed("qwen2"));
-    let copy = Copy::of(&committed("qwen2"), "raw-i8");
+    let copy = Copy::of(&committed("qwen2"));
     let name = "model.layers.1.mlp.up_proj.weight";
     let bytes = safetensors(&tensors(&model), name, "I8", &[48, 32], 48 * 32);
-    std::fs::write(copy.0.join("model.safetensors"), bytes).unwrap();
+    std::fs::write(copy.path().join("model.safetensors"), bytes).unwrap();
     let error = copy.error();
     assert!(error.contains(name) && error.contains("i8 without scales"), "{error}");
 }
@@ -369,21 +369,21 @@ fn a_matrix_of_raw_integers_is_refused_by_name() {
 #[test]
 fn a_tensor_that_no_list_has_is_refused_even_if_it_cannot_be_read() {
     let model = open(&committed("qwen2"));
-    let copy = Copy::of(&committed("qwen2"), "unlisted");
+    let copy = Copy::of(&committed("qwen2"));
     let mut all = tensors(&model);
     all.push((
         NewTensor { name: "visual".to_owned(), dtype: DType::F32, shape: Shape::vector(1) },
         vec![0; 4],
     ));
     let bytes = safetensors(&all, "visual", "BF16", &[1, 1, 1, 1, 1, 2], 4);
-    std::fs::write(copy.0.join("model.safetensors"), bytes).unwrap();
+    std::fs::write(copy.path().join("model.safetensors"), bytes).unwrap();
     assert!(
         copy.error().contains("does not describe these tensors of the file: 'visual'"),
         "{}",
         copy.error()
     );
     let limits = &ModelLimits::DEFAULT.file;
-    let container = Container::open(&copy.0.join("model.safetensors"), limits).unwrap();
+    let container = Container::open(&copy.path().join("model.safetensors"), limits).unwrap();
     assert_eq!(container.kind(), ContainerKind::Safetensors);
     assert!(container.tensor("visual").unwrap_err().to_string().contains("has 6 dimensions"));
 }

@@ -161,12 +161,10 @@ fn an_added_architecture_refuses_excluded_settings() {
     let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
     let biased = config.replace("\"use_cache\": true", "\"mlp_bias\": true");
     assert_ne!(config, biased);
-    let copy = std::env::temp_dir().join(format!("girih-biased-{}", std::process::id()));
-    std::fs::create_dir_all(&copy).unwrap();
-    std::fs::write(copy.join("config.json"), biased).unwrap();
-    std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-    let opened = ModelFiles::open(&copy, vec![cwm()], &ModelLimits::DEFAULT);
-    std::fs::remove_dir_all(&copy).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::write(copy.path().join("config.json"), biased).unwrap();
+    std::fs::copy(folder.join("model.safetensors"), copy.path().join("model.safetensors")).unwrap();
+    let opened = ModelFiles::open(copy.path(), vec![cwm()], &ModelLimits::DEFAULT);
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("'mlp_bias'"), "{error}");
 }
@@ -185,12 +183,10 @@ fn biases_of_every_projection_are_found() {
 fn either_style_of_config_gives_the_same_facts() {
     for folder in fixtures(&["llama32_tied", "qwen3", "gemma3_text"]) {
         let hub = open(&folder).facts;
-        let copy = std::env::temp_dir().join(format!("girih-v5-{}", std::process::id()));
-        std::fs::create_dir_all(&copy).unwrap();
-        std::fs::copy(folder.join("config.v5.json"), copy.join("config.json")).unwrap();
-        std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-        let five = open(&copy).facts;
-        std::fs::remove_dir_all(&copy).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::copy(folder.join("config.v5.json"), copy.path().join("config.json")).unwrap();
+        std::fs::copy(folder.join("model.safetensors"), copy.path().join("model.safetensors")).unwrap();
+        let five = open(copy.path()).facts;
         assert_eq!(hub, five, "{}", folder.display());
     }
 }

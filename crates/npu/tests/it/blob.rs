@@ -266,7 +266,7 @@ fn the_chosen_grouping_is_kept_beside_the_blobs() {
 
 #[test]
 fn the_cache_finds_the_blobs_that_were_put() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("blobs");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("npu-blobs");
     let _ = std::fs::remove_dir_all(&folder);
     let cache = BlobCache::open(&folder).unwrap();
     let target = Target::named("toy").unwrap();

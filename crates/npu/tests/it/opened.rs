@@ -12,31 +12,30 @@ use girih_graph::{Backend, Error, Outputs, Runner, Sequence, Step, load};
 use girih_npu::driver::Runtime;
 use girih_npu::pass::{ArrayMapping, array_split};
 use girih_npu::{INFO, Npu, NpuOptions};
+use tempfile::TempDir;
 
 use crate::llama::{SMALL, key, llama};
 use crate::random::RandomWeights;
 
 /// A host with a cache in a temporary folder, which collects notes.
 struct TestServices {
-    folder: PathBuf,
+    folder: TempDir,
     notes: Mutex<Vec<String>>,
 }
 
 impl TestServices {
-    fn new(name: &str) -> Arc<TestServices> {
-        let folder = std::env::temp_dir().join(format!("girih-opened-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Arc::new(TestServices { folder, notes: Mutex::default() })
+    fn new() -> Arc<TestServices> {
+        Arc::new(TestServices { folder: tempfile::tempdir().unwrap(), notes: Mutex::default() })
     }
 
     fn names(&self) -> Vec<String> {
-        names(&self.folder)
+        names(self.folder.path())
     }
 }
 
 impl Services for TestServices {
     fn cache(&self) -> Option<PathBuf> {
-        Some(self.folder.join("girih"))
+        Some(self.folder.path().join("girih"))
     }
 
     fn store(&self, name: &str, _: StoreOptions) -> Option<Box<dyn Store>> {
@@ -45,12 +44,6 @@ impl Services for TestServices {
 
     fn note(&self, sentence: &str) {
         self.notes.lock().unwrap().push(sentence.to_owned());
-    }
-}
-
-impl Drop for TestServices {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -82,7 +75,7 @@ fn bits(mut runner: Box<dyn Runner>) -> Vec<u32> {
 
 #[test]
 fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
-    let services = TestServices::new("same");
+    let services = TestServices::new();
     let options = [("npu-mapping", "unstitched"), ("npu-runtime", "values=brokered"), ("npu-lengths", "8")];
     let npu = open(&services, &options);
     let graph = llama(&SMALL, key(24));
@@ -107,7 +100,7 @@ fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
 
 #[test]
 fn blobs_that_cannot_be_kept_are_an_error_only_in_a_named_folder() {
-    let services = TestServices::new("refused");
+    let services = TestServices::new();
     fs::write(services.folder.join("girih"), "a file where the folder would be").unwrap();
     loaded(open(&services, &[])).map(drop).unwrap();
     let notes = std::mem::take(&mut *services.notes.lock().unwrap());
@@ -123,7 +116,7 @@ fn blobs_that_cannot_be_kept_are_an_error_only_in_a_named_folder() {
 
 #[test]
 fn a_mapping_is_a_name_or_a_file() {
-    let services = TestServices::new("mapping");
+    let services = TestServices::new();
     let path = services.folder.join("mine.mapping");
     let text = path.display().to_string();
     let refused = |bytes: &[u8]| {

@@ -100,7 +100,7 @@ fn run(choice: &BackendChoice, memory: &Memory, case: &Case, identity: u8) -> Ve
 fn a_kept_model_computes_the_same_bytes_and_a_damaged_one_is_compiled_again() {
     let Some(choice) = wrapped() else { return };
     let choice = choice.with("openvino-blobs", "on").unwrap();
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("blobs");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("openvino-blobs");
     let _ = std::fs::remove_dir_all(&folder);
     let memory = Memory { folder: folder.clone(), ..Memory::default() };
     // NPUW is compared with weights in floats and in Q4_0.

@@ -357,7 +357,7 @@ fn what_is_not_http_is_answered_with_400() {
         stream.write_all(request.as_bytes()).expect("the server reads");
         let response = read_response(&mut stream).expect("a response");
         assert!(matches!(response.status, 400 | 505), "{request:?}: {}", response.head);
-        assert!(begun.elapsed() < Duration::from_millis(500), "{request:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{request:?}");
     }
     assert_is_well(server.address);
 }

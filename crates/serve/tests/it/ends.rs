@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::client::Exchange;
 use crate::model_server::{get, options, post, refusal};
-use crate::waiting::{running, slow_server};
+use crate::waiting::{running, slow_hook, slow_server};
 use girih_serve::{ServeOptions, Server};
 use serde_json::json;
 
-/// The body of a streamed reply that takes hours.
-fn endless() -> String {
+/// The body of this number of streamed replies that are as long as the context.
+fn endless(replies: u32) -> String {
     json!({
         "messages": [{"role": "user", "content": "Once upon a time"}],
         "stream": true,
-        "n": 4,
+        "n": replies,
         "logit_bias": {"1": -100, "2": -100},
     })
     .to_string()
@@ -30,11 +30,11 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Options under which a model never finishes a reply by itself during a test.
+/// Options under which a model takes some time for a long reply.
 fn slow_options() -> ServeOptions {
     let mut options = options();
     for model in &mut options.models {
-        // The reference computes some tokens per second.
+        // The reference takes about a second.
         model.run_options.backend = girih::BackendChoice::parse(girih::backends(), "interpreter").unwrap();
     }
     options
@@ -43,13 +43,13 @@ fn slow_options() -> ServeOptions {
 #[test]
 fn a_client_that_leaves_frees_its_places() {
     let server = Server::start(slow_options()).unwrap();
-    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless());
+    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless(4));
     while !stream.line().contains("assistant") {}
     assert_eq!(server.state().live_replies("stories260k"), 4);
     drop(stream);
     wait_until("the reply is not cancelled", || server.state().live_generations() == 0);
     // A client that leaves before its whole reply is made.
-    let whole = endless().replace("\"stream\":true", "\"stream\":false");
+    let whole = endless(4).replace("\"stream\":true", "\"stream\":false");
     let waiting = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &whole);
     wait_until("the request does not begin", || server.state().live_generations() == 1);
     drop(waiting);
@@ -62,7 +62,7 @@ fn a_full_queue_is_refused_with_a_time_to_retry() {
     let mut options = slow_options();
     options.models[0].run_options.waiting = 0;
     let server = Server::start(options).unwrap();
-    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless());
+    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless(4));
     while !stream.line().contains("assistant") {}
     let body = json!({"messages": [{"role": "user", "content": "Once"}]});
     let refused = post(server.address(), "/v1/chat/completions", &body);
@@ -113,17 +113,21 @@ fn a_complete_reply_that_is_not_read_is_dropped_and_frees_its_place() {
 
 #[test]
 fn a_stopping_server_refuses_requests_and_cancels_replies_after_its_timeout() {
-    let options = ServeOptions { drain_timeout: Duration::from_millis(500), ..slow_options() };
+    let options = ServeOptions {
+        drain_timeout: Duration::from_millis(500),
+        request_hook: Some(slow_hook()),
+        ..options()
+    };
     let server = Server::start(options).unwrap();
     let address = server.address();
-    let mut stream = Exchange::begin(address, "POST /v1/chat/completions", &[], &endless());
+    let mut stream = Exchange::begin(address, "POST /v1/chat/completions", &[], &endless(1));
     while !stream.line().contains("assistant") {}
     let stopping = std::thread::spawn(move || server.stop());
     wait_until("the server does not drain", || get(address, "/ready").status == 503);
     assert_eq!(get(address, "/health").status, 200);
     assert_eq!(refusal(&get(address, "/v1/models")).0, 503);
     let mut lines = Vec::new();
-    // Each reply says why it failed, and then the stream does.
+    // The reply says why it failed, and then the stream does.
     while lines.last().is_none_or(|line: &String| line != "event: error") {
         lines.push(stream.line());
         assert!(lines.len() < 10_000, "{:?}", lines.last());
@@ -172,6 +176,16 @@ fn a_whole_reply_is_complete_though_its_client_reads_late() {
 
 #[test]
 fn a_signal_ends_a_server_that_loads() {
+    let program = std::env::current_exe().unwrap();
+    let child = ["ends::ends_by_a_signal_while_it_loads", "--exact", "--ignored"];
+    let ended = Command::new(program).args(child).output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{} {text}", ended.status);
+}
+
+#[test]
+#[ignore = "sends a signal to its process; the test above runs it in a process of its own"]
+fn ends_by_a_signal_while_it_loads() {
     let server = Server::listen(options()).unwrap();
     let address = server.address();
     let mut signals = server.catch_signals().unwrap();

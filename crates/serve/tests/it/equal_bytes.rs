@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use girih::{BUILT_IN, Drafts, Event, Model, PromptCache, Request, RunOptions, Sampling, Session, Stop};
 use girih_serve::{ServeOptions, ServedModel, Server};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::client::Exchange;
 use crate::draw::Draw;
@@ -158,14 +159,13 @@ fn batches() -> ServeOptions {
 }
 
 /// A folder of this committed model, with the tokenizer of the built-in one, whose vocabulary is as large or larger.
-fn with_tokenizer(fixture: &str) -> PathBuf {
+fn with_tokenizer(fixture: &str) -> TempDir {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let model = crates.join("../tests/fixtures").join(fixture);
-    let folder = std::env::temp_dir().join(format!("girih-served-{fixture}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let tokenizer = crates.join("girih/assets/stories260k/tokenizer.json");
     for file in [model.join("config.json"), model.join("model.safetensors"), tokenizer] {
-        fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+        fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
     }
     folder
 }
@@ -178,17 +178,19 @@ fn compare_model(fixture: &str, drafts: &Drafts, count: u64) {
     let options = || {
         let mut options = batches();
         let ServedModel { source, run_options, .. } = &mut options.models[0];
-        *source = folder.to_str().unwrap().to_owned();
+        *source = folder.path().to_str().unwrap().to_owned();
         run_options.context = Some(448);
         run_options.drafts = drafts.clone();
         run_options.unread_events = 2;
-        run_options.prompt_cache = Some(PromptCache { folder: folder.join("saved"), limit: 1 << 28 });
+        run_options.prompt_cache = Some(PromptCache { folder: folder.path().join("saved"), limit: 1 << 28 });
         options
     };
     compare(options(), count / 2);
-    assert!(fs::read_dir(folder.join("saved")).unwrap().next().is_some(), "the prompt cache is written");
+    assert!(
+        fs::read_dir(folder.path().join("saved")).unwrap().next().is_some(),
+        "the prompt cache is written"
+    );
     compare(options(), count);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -235,9 +237,8 @@ fn a_thousand_replies_of_a_gpu_have_the_librarys_bytes() {
     let folder = with_tokenizer("granitemoehybrid");
     let mut options = batches();
     let ServedModel { source, run_options, .. } = &mut options.models[0];
-    *source = folder.to_str().unwrap().to_owned();
+    *source = folder.path().to_str().unwrap().to_owned();
     run_options.context = Some(448);
     run_options.backend = gpu().with("cpu-experts", "on").unwrap();
     compare(options, 100);
-    fs::remove_dir_all(folder).unwrap();
 }

@@ -34,7 +34,7 @@ impl Default for Setup {
             ..ListenerLimits::default()
         };
         let options = ListenerOptions { limits, tls: None };
-        Setup { options, keys: None, body_time: Duration::from_millis(600) }
+        Setup { options, keys: None, body_time: Duration::from_secs(10) }
     }
 }
 

@@ -32,8 +32,7 @@ fn folder() -> &'static Path {
 
 fn written_folder() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = std::env::temp_dir().join(format!("girih-images-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep();
     for file in ["config.json", "model.safetensors"] {
         fs::copy(crates.join("../tests/fixtures/gemma3_vision").join(file), folder.join(file)).unwrap();
     }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use girih_serve::Server;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::model_server::{options, post, refusal, shared};
 
@@ -13,12 +14,11 @@ use crate::model_server::{options, post, refusal, shared};
 const GAP: [&str; 3] = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"];
 
 /// A copy of the built-in model with special tokens, from 4 on, in place of bytes.
-fn folder(name: &str, tokens: &[&str]) -> PathBuf {
+fn folder(tokens: &[&str]) -> TempDir {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../girih/assets/stories260k");
-    let folder = std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     for file in ["model.safetensors", "config.json", "generation_config.json", "tokenizer_config.json"] {
-        fs::copy(assets.join(file), folder.join(file)).unwrap();
+        fs::copy(assets.join(file), folder.path().join(file)).unwrap();
     }
     let text = fs::read_to_string(assets.join("tokenizer.json")).unwrap();
     let mut tokenizer: Value = serde_json::from_str(&text).unwrap();
@@ -30,13 +30,13 @@ fn folder(name: &str, tokens: &[&str]) -> PathBuf {
             "rstrip": false, "normalized": false, "special": true});
         tokenizer["added_tokens"].as_array_mut().unwrap().push(added);
     }
-    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     folder
 }
 
-fn started(folder: &Path) -> Server {
+fn started(folder: &TempDir) -> Server {
     let mut options = options();
-    options.models[0].source = folder.to_str().unwrap().to_owned();
+    options.models[0].source = folder.path().to_str().unwrap().to_owned();
     Server::start(options).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn tokens(address: SocketAddr, text: &str) -> Vec<u64> {
 
 #[test]
 fn a_reply_stands_between_a_prompt_and_its_suffix() {
-    let folder = folder("suffix", &GAP);
+    let folder = folder(&GAP);
     let server = started(&folder);
     let address = server.address();
     let of = |body: Value| {
@@ -76,7 +76,6 @@ fn a_reply_stands_between_a_prompt_and_its_suffix() {
     let both = post(address, "/v1/completions", &json!({"prompt": [1], "suffix": "a"}));
     assert_eq!(refusal(&both), (400, "invalid_value".to_owned(), "suffix".to_owned()));
     server.stop();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn a_model_without_such_tokens_refuses_a_suffix_by_name() {
 fn infill_has_the_prompt_and_the_reply_of_llama_server() {
     let tokens_of_files = ["<repo_name>", "<file_sep>"];
     let names: Vec<&str> = GAP.into_iter().chain(tokens_of_files).collect();
-    let folder = folder("infill", &names);
+    let folder = folder(&names);
     let server = started(&folder);
     let address = server.address();
     // The tokens of the repository and of files are 7 and 8.
@@ -155,12 +154,11 @@ fn infill_has_the_prompt_and_the_reply_of_llama_server() {
         assert_eq!((status, param.as_str()), (400, name));
     }
     server.stop();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn files_beside_a_gap_are_snippets_without_tokens_for_them() {
-    let folder = folder("snippets", &GAP);
+    let folder = folder(&GAP);
     let server = started(&folder);
     let address = server.address();
     let mut expected = vec![1];
@@ -176,7 +174,6 @@ fn files_beside_a_gap_are_snippets_without_tokens_for_them() {
     assert_eq!(reply["content"], by_tokens["choices"][0]["text"]);
     assert_eq!(reply["tokens_evaluated"], json!(expected.len()));
     server.stop();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

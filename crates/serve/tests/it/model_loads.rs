@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 use girih::{Model, OpenOptions, RunOptions};
 use girih_serve::{ServeOptions, ServedModel, Server};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::model_server::{get, options, post};
 
 /// A Llama model whose weights are zeros that take no space on the disk, large enough for a load that can be
 /// observed; removed with this value.
-struct LargeModel(PathBuf);
+struct LargeModel(TempDir);
 
 impl LargeModel {
     fn new() -> LargeModel {
-        let folder = std::env::temp_dir().join(format!("girih-large-model-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path();
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/llama32_tied");
         for name in ["tokenizer.json", "tokenizer_config.json"] {
             let bytes = fs::read(fixture.join(name)).expect("a file");
@@ -73,12 +74,12 @@ impl LargeModel {
         file.write_all(&(header.len() as u64).to_le_bytes()).expect("a file");
         file.write_all(header.as_bytes()).expect("a file");
         file.set_len(8 + header.len() as u64 + end).expect("a file");
-        LargeModel(folder)
+        LargeModel(temporary)
     }
 
     /// As it is served, after the built-in model.
     fn served(&self) -> ServedModel {
-        let source = self.0.to_str().expect("a path in UTF-8").to_owned();
+        let source = self.0.path().to_str().expect("a path in UTF-8").to_owned();
         let run_options =
             RunOptions { context: Some(64), sequences: 4, output_rows: 16, ..RunOptions::default() };
         ServedModel {
@@ -90,12 +91,6 @@ impl LargeModel {
             unload_idle: None,
             version: None,
         }
-    }
-}
-
-impl Drop for LargeModel {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -94,10 +94,10 @@ fn read_some(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Asserts that the server is up and fast.
+/// Asserts that the server is up and answers soon, on a busy machine, too.
 pub fn assert_is_well(address: SocketAddr) {
     let begun = Instant::now();
     let response = get(address, "/health", "");
     assert_eq!(response.status, 200, "{}", response.head);
-    assert!(begun.elapsed() < Duration::from_millis(500), "health took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "health took {:?}", begun.elapsed());
 }

@@ -220,10 +220,11 @@ fn a_collector_that_is_busy_is_asked_again_and_one_that_refuses_is_not() {
 #[test]
 fn a_collector_that_does_not_answer_delays_nobody() {
     // It accepts no connection, and one that does but says nothing.
-    let closed =
-        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    for address in [closed, silent.local_addr().expect("an address")] {
+    let silent_address = silent.local_addr().expect("an address");
+    // The port of a connection is taken, and nobody listens on it.
+    let closed = std::net::TcpStream::connect(silent_address).expect("it listens");
+    for address in [closed.local_addr().expect("an address"), silent_address] {
         let collector = TraceCollector::at(&format!("http://{address}")).expect("a collector");
         let server =
             Server::start(ServeOptions { collector: Some(collector), ..options() }).expect("a server");

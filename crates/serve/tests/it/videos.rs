@@ -29,8 +29,7 @@ fn golden() -> Value {
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("girih-videos-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep();
         for file in ["config.json", "model.safetensors"] {
             fs::copy(tests().join("fixtures/qwen3_vl").join(file), folder.join(file)).unwrap();
         }

@@ -33,13 +33,17 @@ impl Constraint for Slow {
     }
 }
 
+/// Makes the replies of a server take 20 ms for each token.
+pub fn slow_hook() -> RequestHook {
+    RequestHook::new(|_: &Model, _: &Prompt, request: Request| request.constraint(Box::new(Slow)))
+}
+
 /// A server with one place, whose replies take 20 ms for each token.
 pub fn slow_server() -> Server {
     let mut options = options();
     options.models[0].run_options.sequences = 1;
     options.models[0].run_options.max_wait = Some(MAX_WAIT);
-    let slow = |_: &Model, _: &Prompt, request: Request| request.constraint(Box::new(Slow));
-    Server::start(ServeOptions { request_hook: Some(RequestHook::new(slow)), ..options }).expect("a server")
+    Server::start(ServeOptions { request_hook: Some(slow_hook()), ..options }).expect("a server")
 }
 
 /// A request for this number of tokens. No two prompts are equal, so none is cached.
@@ -75,10 +79,11 @@ fn metric(server: &Server, name: &str) -> f64 {
 #[test]
 fn a_request_that_would_wait_too_long_is_refused_at_once() {
     let server = slow_server();
-    let ask = |is_stream| post(server.address(), "/v1/completions", &body(60, is_stream));
+    let ask = |is_stream| post(server.address(), "/v1/completions", &body(100, is_stream));
     // Without other requests, it does not matter that a reply takes longer than the maximum wait.
     assert_eq!(ask(false).status, 200);
-    let first = running(&server, 60);
+    // It is expected to take as long as the one before it: two seconds, of which the next requests take a part.
+    let first = running(&server, 100);
     let expected = metric(&server, "girih_expected_wait_seconds{model_name=\"stories260k\"}");
     assert!(expected > MAX_WAIT.as_secs_f64(), "{expected}");
     for is_stream in [false, true] {

@@ -351,9 +351,8 @@ mod tests {
 
     #[test]
     fn a_worker_without_a_thread_is_killed_and_reaped() {
-        let program = std::env::temp_dir().join("girih-unthreaded");
-        // One that another run left is replaced.
-        let _ = fs::remove_file(&program);
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("girih-unthreaded");
         std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
         let no_thread = thread::Builder::new().stack_size(1 << 60);
         let Err(error) = Worker::start(&program, &[], 1, no_thread) else { panic!("the thread was started") };
@@ -362,6 +361,5 @@ mod tests {
         thread::sleep(Duration::from_millis(50));
         let name = "girih-unthreade";
         assert!(!zombies().iter().any(|zombie| zombie == name), "{:?}", zombies());
-        fs::remove_file(program).unwrap();
     }
 }

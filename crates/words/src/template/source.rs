@@ -121,27 +121,19 @@ mod tests {
     use super::*;
 
     /// A temporary folder with files, removed when dropped.
-    struct TempFolder(std::path::PathBuf);
+    struct TempFolder(tempfile::TempDir);
 
     impl TempFolder {
-        fn new(name: &str, files: &[(&str, &str)]) -> TempFolder {
-            let folder =
-                TempFolder(std::env::temp_dir().join(format!("girih-{name}-{}", std::process::id())));
-            std::fs::create_dir_all(&folder.0).expect("a writable folder for temporary files");
+        fn new(files: &[(&str, &str)]) -> TempFolder {
+            let folder = tempfile::tempdir().expect("a writable folder for temporary files");
             for (file, text) in files {
-                std::fs::write(folder.0.join(file), text).expect("a writable file");
+                std::fs::write(folder.path().join(file), text).expect("a writable file");
             }
-            folder
+            TempFolder(folder)
         }
 
         fn read(&self) -> Result<Option<ChatTemplate>> {
-            ChatTemplate::read(&self.0, &TextLimits { template_bytes: 8, ..TextLimits::DEFAULT })
-        }
-    }
-
-    impl Drop for TempFolder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
+            ChatTemplate::read(self.0.path(), &TextLimits { template_bytes: 8, ..TextLimits::DEFAULT })
         }
     }
 
@@ -153,8 +145,7 @@ mod tests {
     #[test]
     fn the_template_file_has_precedence_over_the_configuration() {
         let config = config(&json!("config"));
-        let folder =
-            TempFolder::new("both", &[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
+        let folder = TempFolder::new(&[("tokenizer_config.json", &config), ("chat_template.jinja", "file")]);
         let template = folder.read().expect("good files").expect("a template");
         assert_eq!(template.source(None).expect("one template"), "file");
         assert_eq!(Value::Object(template.variables), json!({"bos_token": "<s>", "eos_token": "</s>"}));
@@ -164,13 +155,13 @@ mod tests {
     fn tools_select_among_named_templates() {
         let named =
             json!([{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]);
-        let folder = TempFolder::new("named", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new(&[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         assert_eq!(template.source(None).expect("default"), "plain");
         assert_eq!(template.source(Some(&[])).expect("tool_use"), "tools");
 
         let named = json!([{"name": "rag", "template": "x"}]);
-        let folder = TempFolder::new("rag", &[("tokenizer_config.json", &config(&named))]);
+        let folder = TempFolder::new(&[("tokenizer_config.json", &config(&named))]);
         let template = folder.read().expect("a good file").expect("a template");
         let error = template.source(None).expect_err("no default").to_string();
         assert_eq!(error, "the model's chat templates are named rag; none is 'default'");
@@ -178,38 +169,38 @@ mod tests {
 
     #[test]
     fn bad_files_are_refused() {
-        let error = |name: &str, files: &[(&str, &str)]| {
-            TempFolder::new(name, files).read().expect_err("bad").to_string()
-        };
-        let config_error = |name: &str, text: &str| error(name, &[("tokenizer_config.json", text)]);
-        assert!(config_error("json", "{").starts_with("tokenizer_config.json: is not JSON: "));
+        let error =
+            |file: &str, text: &str| TempFolder::new(&[(file, text)]).read().expect_err("bad").to_string();
+        let config_error = |text: &str| error("tokenizer_config.json", text);
+        assert!(config_error("{").starts_with("tokenizer_config.json: is not JSON: "));
         assert_eq!(
-            config_error("number", &config(&json!(1))),
+            config_error(&config(&json!(1))),
             "tokenizer_config.json: chat_template must be a string or a list"
         );
-        assert!(config_error("entry", &config(&json!([{"name": "a"}]))).contains("an entry that is not"));
+        assert!(config_error(&config(&json!([{"name": "a"}]))).contains("an entry that is not"));
         assert_eq!(
-            config_error("long", &config(&json!("123456789"))),
+            config_error(&config(&json!("123456789"))),
             "tokenizer_config.json: the chat template 'default' has 9 bytes, the maximum is 8"
         );
-        let long = error("file", &[("chat_template.jinja", "123456789")]);
+        let long = error("chat_template.jinja", "123456789");
         assert!(long.ends_with("/chat_template.jinja: has 9 bytes; the cap is 8"), "{long}");
-        assert_eq!(TempFolder::new("none", &[]).read().expect("an empty folder"), None);
+        assert_eq!(TempFolder::new(&[]).read().expect("an empty folder"), None);
     }
 
     /// The text of a template reaches the prompt, so it must not come from elsewhere.
     #[test]
     fn a_template_that_links_out_of_the_folder_is_refused_by_name() {
-        let folder = TempFolder::new("link", &[]);
-        std::os::unix::fs::symlink("/etc/passwd", folder.0.join("chat_template.jinja")).expect("a new link");
+        let folder = TempFolder::new(&[]);
+        std::os::unix::fs::symlink("/etc/passwd", folder.0.path().join("chat_template.jinja"))
+            .expect("a new link");
         let error = folder.read().expect_err("a link").to_string();
         assert!(error.contains("/chat_template.jinja: is a link that leaves the model's folder"), "{error}");
     }
 
     #[test]
     fn a_template_that_is_a_pipe_is_refused_without_waiting() {
-        let folder = TempFolder::new("pipe", &[]);
-        let path = folder.0.join("chat_template.jinja");
+        let folder = TempFolder::new(&[]);
+        let path = folder.0.path().join("chat_template.jinja");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .expect("a new pipe");
         let error = folder.read().expect_err("a pipe").to_string();

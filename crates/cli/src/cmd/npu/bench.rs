@@ -1,6 +1,8 @@
 //! `girih npu bench`: the time of compiling and simulating on this machine,
 //! compared with its targets. These are not times of an array.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -152,7 +154,8 @@ struct TemporaryFolder(PathBuf);
 impl TemporaryFolder {
     fn new() -> Result<TemporaryFolder> {
         let folder = std::env::temp_dir().join(format!("girih-npu-bench-{}", std::process::id()));
-        std::fs::create_dir(&folder)?;
+        // A cache of blobs is refused if others can write to its folder.
+        DirBuilder::new().mode(0o700).create(&folder)?;
         Ok(TemporaryFolder(folder))
     }
 }

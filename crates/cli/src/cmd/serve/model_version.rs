@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_replaced_changes_the_version_and_a_further_name_does_not() {
-        let base = std::env::temp_dir().join(format!("girih-model-version-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&base);
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path();
         let folder = base.join("tom");
         fs::create_dir_all(folder.join("1_Pooling")).unwrap();
         for file in
@@ -77,6 +77,5 @@ mod tests {
             assert!(now.0 == last.0 && now.1 != last.1, "{file}");
             last = now;
         }
-        fs::remove_dir_all(base).unwrap();
     }
 }
