@@ -136,7 +136,7 @@ fn a_damaged_or_foreign_file_is_named_and_not_used() {
     assert_eq!((ids, cached), (alone.clone(), 0));
     assert!(notes.iter().any(|note| note.contains("is damaged and was removed")), "{notes:?}");
     // Others could have written the folder.
-    fs::set_permissions(&place.cache(), Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.cache(), Permissions::from_mode(0o777)).unwrap();
     let (ids, cached, notes) = place.ask(options(), request());
     assert_eq!((ids, cached), (alone, 0));
     assert!(notes.iter().any(|note| note.contains("others can write")), "{notes:?}");
