@@ -101,12 +101,12 @@ fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
 #[test]
 fn blobs_that_cannot_be_kept_are_an_error_only_in_a_named_folder() {
     let services = TestServices::new();
-    fs::write(services.folder.join("girih"), "a file where the folder would be").unwrap();
+    fs::write(services.folder.path().join("girih"), "a file where the folder would be").unwrap();
     loaded(open(&services, &[])).map(drop).unwrap();
     let notes = std::mem::take(&mut *services.notes.lock().unwrap());
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].ends_with("; compiled programs are not kept"), "{notes:?}");
-    let blobs = services.folder.join("girih/blobs").display().to_string();
+    let blobs = services.folder.path().join("girih/blobs").display().to_string();
     assert!(notes[0].starts_with(&blobs), "{notes:?}");
     let error = loaded(open(&services, &[("blobs", &blobs)])).map(drop).unwrap_err();
     assert!(error.to_string().starts_with(&blobs), "{error}");
@@ -117,7 +117,7 @@ fn blobs_that_cannot_be_kept_are_an_error_only_in_a_named_folder() {
 #[test]
 fn a_mapping_is_a_name_or_a_file() {
     let services = TestServices::new();
-    let path = services.folder.join("mine.mapping");
+    let path = services.folder.path().join("mine.mapping");
     let text = path.display().to_string();
     let refused = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
