@@ -1,8 +1,9 @@
 //! Calls of the binary, each in an environment of its own, and the paths of test
 //! files.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -225,9 +226,11 @@ impl Terminal {
 pub struct Folder(TempDir);
 
 impl Folder {
-    /// A new, empty folder.
+    /// A new, empty folder of this user alone, whatever the umask.
     pub fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("the temporary folder is writable"))
+        let mode = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().permissions(mode).tempdir();
+        Folder(folder.expect("the temporary folder is writable"))
     }
 
     /// A new folder with copies of these files of another.
