@@ -267,7 +267,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             ),
             mutant(
                 "attend",
-                "crates/cpu/src/ops/attend.rs",
+                "crates/cpu/src/ops/attend_piece.rs",
                 "*output = value / sum;",
                 "*output = value / sum * 1.001;",
             ),

@@ -167,6 +167,7 @@ mod tests {
             "mod",
             "adapter_terms",
             "adapters",
+            "attend_piece",
             "attend_scratch",
             "attend_units",
             "executor",

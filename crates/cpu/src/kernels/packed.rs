@@ -33,7 +33,8 @@ pub const QUANT_GROUP: usize = GROUP;
 /// panel.
 pub const TILE: usize = 12;
 
-/// Groups of a panel: with a tile of activations it stays in L1.
+/// Groups of a panel: with a tile of activations it stays in an L1 of 32 KiB, but for [`SignedPanels`], with which a tile
+/// reads 42.5 KB.
 pub const DEPTH: usize = 16;
 
 /// Columns of weights that floats are multiplied by before the next ones: with
@@ -95,7 +96,7 @@ pub type Panels = [Panel; 2];
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct SignedGroup {
-    /// Of each line of [`PanelGroup::codes`] the codes less 128, then their sizes.
+    /// Of each line of [`PanelGroup::codes`] the codes less 128, then their magnitudes.
     pub lines: [[Line; 2]; GROUP / 4],
 }
 
@@ -190,14 +191,27 @@ pub struct MatmulKernels {
 }
 
 impl MatmulKernels {
-    /// Makes signed numbers of the codes of panels, where `tile` multiplies such of this coding. `memory` is set for the first panels.
+    /// The signed codes of panels that this number of tiles multiplies, in `memory`. None if `tile` reads the codes as they
+    /// are, or if there is one tile, which would not gain what they cost.
+    pub fn signed_for<'a>(
+        &self,
+        tiles: usize,
+        coding: Coding,
+        panels: (&Panels, usize),
+        memory: &'a mut Option<SignedPanels>,
+    ) -> Option<&'a SignedPanels> {
+        if tiles > 1 { self.signed(coding, panels, memory) } else { None }
+    }
+
+    /// As [`MatmulKernels::signed_for`], for any number of tiles.
     pub fn signed<'a>(
         &self,
         coding: Coding,
         (panels, groups): (&Panels, usize),
         memory: &'a mut Option<SignedPanels>,
     ) -> Option<&'a SignedPanels> {
-        let sign = self.sign.filter(|_| coding.bits == 8)?;
+        let sign =
+            self.sign.filter(|_| matches!(coding, Coding { bits: 8, minimums: false, halves: false, .. }))?;
         let signed = memory.get_or_insert([[SignedGroup::ZERO; DEPTH]; 2]);
         sign(panels, groups, signed);
         Some(signed)

@@ -89,9 +89,9 @@ impl Product<'_> {
                 for block in blocks.clone() {
                     let groups = DEPTH.min(self.weight.columns.div_ceil(GROUP) - block * DEPTH);
                     (table.matmul.decode)(weights, block * DEPTH, groups, &mut panels);
-                    let signed = table.matmul.signed(coding, (&panels, groups), &mut signed);
-                    let next = self.next_block(band, block, &blocks);
                     let tiles = self.x.tiles().count().max(1);
+                    let signed = table.matmul.signed_for(tiles, coding, (&panels, groups), &mut signed);
+                    let next = self.next_block(band, block, &blocks);
                     let mut next = next.chunks(next.len().div_ceil(tiles).next_multiple_of(LINE).max(LINE));
                     for tile in self.x.tiles() {
                         let x = self.x.part(block, tile);

@@ -121,7 +121,8 @@ impl SparseProduct<'_> {
                 let (mut panels, groups) = ([[PanelGroup::ZERO; DEPTH]; 2], columns / GROUP);
                 (table.matmul.decode)(band, 0, groups, &mut panels);
                 let mut signed = None;
-                let signed = table.matmul.signed(coding, (&panels, groups), &mut signed);
+                let tiles = x.tiles().count();
+                let signed = table.matmul.signed_for(tiles, coding, (&panels, groups), &mut signed);
                 each_tile(&mut |x, sums| {
                     (table.matmul.tile)(
                         MatmulTileOperands { coding, panels: &panels, signed, groups, x, next: &[] },

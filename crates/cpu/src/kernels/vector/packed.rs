@@ -22,9 +22,9 @@
 //! leave room for all eight lines of a group before the pairs are added up
 //! (15 · 127 · 2 · 8 = 30 480), codes of five bits for four (31 · 127 · 2 · 4 =
 //! 31 496), of six for two (63 · 127 · 2 · 2 = 32 004). Codes of eight bits are made
-//! signed again and multiplied by their size with the sign carried over to `x`
+//! signed again and multiplied by their magnitude with the sign carried over to `x`
 //! (128 · 127 · 2 = 32 512), which takes two instructions more; their zero point then
-//! has no share. Many tiles share the signed codes and sizes (`avx2/signed.rs`). A group of one column and one vector takes 16 instructions of
+//! has no share. The table of AVX2 computes signed codes and magnitudes once if several tiles read them (`avx2/signed.rs`). A group of one column and one vector takes 16 instructions of
 //! arithmetic for codes of four bits, 20 for six, 32 for eight, and 4 for the scale;
 //! the loads and the decoding are shared by all columns or run beside them.
 //!
