@@ -279,6 +279,25 @@ fn a_sweep_reports_its_result_and_the_reasons() {
 }
 
 #[test]
+fn a_token_of_each_of_several_sequences_is_timed() {
+    let sim = ["npu", "sim", "stories260k", "--target", "toy", "--sequences", "3"];
+    let json = girih(&sim).with(&["--json"]).env("GIRIH_BLOBS", "off").done().json();
+    let steps = json["steps"].as_array().expect("steps");
+    let key = steps[2]["key"].as_str().expect("a key");
+    assert!(key.starts_with("rows 64 sequences 3 context 512 output_rows 3 "), "{key}");
+    let [one, three] = [&steps[1], &steps[2]].map(|step| step["array_ms"].as_f64().expect("a time"));
+    assert!(three > one, "{three} {one}");
+    let rows = girih(&sim).with(&["--rows", "8", "--context", "40"]).env("GIRIH_BLOBS", "off").done().stdout;
+    assert!(rows.contains("one token of each of 3 sequences (rows 8 sequences 3 context 40 "), "{rows}");
+    girih(&sim).with(&["--trace", "a.json"]).fails(2, "cannot be used with '--trace <FILE>'");
+    let encoder = fixture("bert");
+    girih(&["npu", "sim", name(&encoder), "--sequences", "3"]).fails(2, "an encoder has no tokens");
+    let out = Folder::new();
+    let graph = out.write("step.graph", "graph rows 8 sequences 1 context 4 output_rows 1 -> logits\n");
+    girih(&["npu", "sim", name(&graph), "--sequences", "3"]).fails(2, "a graph fixes its sequences");
+}
+
+#[test]
 fn options_without_effect_are_refused() {
     let (folder, out) = (fixture("llama32_tied"), Folder::new());
     let graph = out.path().join("step.graph");

@@ -4,7 +4,7 @@ use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::CompiledGraph;
 use girih_npu::kernel::KernelTimes;
-use girih_tensor::Result;
+use girih_tensor::{Error, Result};
 use serde::Serialize;
 
 use super::figures::SourcedFigure;
@@ -37,13 +37,17 @@ impl ModelReport {
     /// compiled with the named mapping, and the number of tokens before the step.
     ///
     /// # Errors
-    /// When a schedule is faulty.
+    /// When a schedule is faulty, or a graph has several sequences.
     pub fn of(
         model: &str,
         mapping: &str,
         target: &Target,
         steps: &[(&Graph, &CompiledGraph, u32)],
     ) -> Result<ModelReport> {
+        if let Some((graph, ..)) = steps.iter().find(|(graph, ..)| graph.key.sequences > 1) {
+            let sequences = graph.key.sequences;
+            return Err(Error::new(format!("a report has steps of one sequence; {model} has {sequences}")));
+        }
         let limits = ArrayLimits::of(target);
         let steps = steps
             .iter()

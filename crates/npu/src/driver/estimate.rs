@@ -57,6 +57,16 @@ pub struct TimedProgram {
     pub again: SimReport,
 }
 
+impl TimedProgram {
+    /// Cycles of all runs.
+    pub fn cycles(&self) -> u64 {
+        match self.runs {
+            0 => 0,
+            runs => self.report.cycles + (runs - 1) * self.again.cycles,
+        }
+    }
+}
+
 /// A step to be timed: `rows` rows of each sequence that already has `position`
 /// tokens; its last row is an output row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +88,11 @@ impl Scenario {
         let Key { rows, sequences, .. } = graph.key;
         let rows = if sequences == 1 { rows } else { 1 };
         Scenario { sequences, position, rows, runtime: Runtime::default() }
+    }
+
+    /// The tokens of each sequence before the last step that the context has room for.
+    pub fn last_position(graph: &Graph) -> u32 {
+        graph.key.context.saturating_sub(Scenario::of(graph, 0).rows)
     }
 
     /// The sequences of the step.

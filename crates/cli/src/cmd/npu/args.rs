@@ -123,10 +123,10 @@ impl CompileModelArgs {
     }
 
     /// The graph of a step of one token of each of several sequences: that of the fewest rows for which programs are
-    /// compiled.
+    /// compiled, at most `--rows`.
     ///
     /// # Errors
-    /// When the model is a graph file, or the context has fewer positions than the step has rows.
+    /// When the model is a graph file or an encoder.
     pub fn token_graph(&self, sequences: u32) -> Result<Graph> {
         if self.model.ends_with(".graph") {
             return Err(Error::call(format!(
@@ -135,15 +135,13 @@ impl CompileModelArgs {
             )));
         }
         let shape = self.shape(&self.model)?;
+        if shape.facts.is_encoder() {
+            return Err(Error::call(format!("{}: an encoder has no tokens; omit --sequences", self.model)));
+        }
+        let key = self.key_of(shape.max_context())?;
         let lengths = NpuOptions::default().lengths;
         let rows = lengths.into_iter().find(|rows| *rows >= sequences).unwrap_or(sequences);
-        let key = self.key_of(shape.max_context())?;
-        if rows > key.context {
-            let context = key.context;
-            return Err(Error::call(format!(
-                "a step has {rows} rows: --context must be more than {context}"
-            )));
-        }
+        let rows = rows.min(key.rows).max(sequences);
         shape.graph(Key { rows, sequences, output_rows: sequences, ..key })
     }
 }
@@ -304,8 +302,12 @@ fn read_graph(path: &Path) -> Result<Graph> {
     let failed = |error: &dyn Display| Error::call(format!("{}: {}", path.display(), shorten(error)));
     let text = text_file(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
-    match faults(&graph).first() {
-        None => Ok(graph),
-        Some(fault) => Err(failed(fault)),
+    if let Some(fault) = faults(&graph).first() {
+        return Err(failed(fault));
     }
+    let Key { rows, sequences, context, .. } = graph.key;
+    if sequences == 1 && rows > context {
+        return Err(failed(&format!("it has {rows} rows of a sequence, and {context} positions for them")));
+    }
+    Ok(graph)
 }

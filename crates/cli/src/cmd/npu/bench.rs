@@ -9,7 +9,7 @@ use std::time::Instant;
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Graph, Output as _, Outputs, Sequence, Step};
 use girih_npu::blob::BlobCache;
-use girih_npu::driver::{CompiledGraph, Compiler, estimate};
+use girih_npu::driver::{CompiledGraph, Compiler, Scenario, estimate};
 use girih_npu::pass::NoDump;
 use girih_npu::{Npu, NpuOptions};
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if fresh > 0 { Err(Error::work(format!("{fresh} programs were not in the cache"))) } else { Ok(()) }
     })?;
     for (graph, compiled) in graphs.iter().zip(&compiled) {
-        let (rows, position) = (graph.key.rows, graph.key.context - graph.key.rows);
+        let (rows, position) = (graph.key.rows, Scenario::last_position(graph));
         let (what, aim) = match rows {
             1 => (format!("time one token after {position}"), 0.2),
             _ => (format!("time a prefill of {rows}"), 5.0),

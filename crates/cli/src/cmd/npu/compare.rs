@@ -8,7 +8,7 @@ use std::time::Instant;
 use girih_graph::split::Site;
 use girih_graph::{Graph, Key, Op};
 use girih_npu::Target;
-use girih_npu::driver::{Compiler, TimedProgram, estimate, host_spread};
+use girih_npu::driver::{Compiler, Scenario, TimedProgram, estimate, host_spread};
 use girih_npu::pass::{AttentionPlacement, NoDump, array_split};
 use serde::Serialize;
 use serde_json::json;
@@ -120,7 +120,7 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
     let compiled = compiler.compile(graph, &mut NoDump)?;
     *seconds += begun.elapsed().as_secs_f64();
     let target = compiler.target();
-    let position = graph.key.context - graph.key.rows;
+    let position = Scenario::last_position(graph);
     let timed = estimate(graph, &compiled, target, position)?;
     let mean = host_spread(graph, &compiled, target, position).mean;
     let launches = |program: &TimedProgram| program.runs * program.report.launches.len() as u64;

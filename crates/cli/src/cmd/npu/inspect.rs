@@ -120,7 +120,7 @@ fn model(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The number of times that a step runs program `number`, for one output row and for one sequence.
+/// The number of times that a step may run program `number`, for one output row and for one sequence.
 fn runs(groups: &Groups, number: usize) -> usize {
     let programs = |step: &StepAction| match step {
         StepAction::Array { program, runs: ProgramRuns::EachSequence { one_row }, .. } => {

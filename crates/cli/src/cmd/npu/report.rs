@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use girih_npu::Target;
+use girih_npu::driver::Scenario;
 use girih_npu::emit::ROW_METER;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
@@ -262,7 +263,7 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
     let graphs = args.compile.graphs_of(model)?;
     let mut steps = Vec::new();
     for graph in &graphs {
-        steps.push((graph, compiler.compile(graph, &mut NoDump)?, graph.key.context - graph.key.rows));
+        steps.push((graph, compiler.compile(graph, &mut NoDump)?, Scenario::last_position(graph)));
     }
     let steps: Vec<_> =
         steps.iter().map(|(graph, compiled, position)| (*graph, compiled, *position)).collect();

@@ -21,7 +21,7 @@ pub struct Args {
     #[command(flatten)]
     source: CompileModelArgs,
     /// Also simulate a step of one token of each of N sequences.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(long, value_name = "N", conflicts_with = "trace", value_parser = clap::value_parser!(u32).range(2..=1024))]
     sequences: Option<u32>,
     /// Print JSON.
     #[arg(long)]
@@ -59,8 +59,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let took =
             CompileStats { programs: compiled.schedules.len(), fresh: compiled.fresh, time: begun.elapsed() };
         let begun = Instant::now();
-        let last = graph.key.context - Scenario::of(&graph, 0).rows;
-        let host = host_spread(&graph, &compiled, target, last);
+        let host = host_spread(&graph, &compiled, target, Scenario::last_position(&graph));
         let position = host.usual_position;
         let estimate = estimate(&graph, &compiled, target, position)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -91,10 +90,10 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
     };
     print_line!("{what} ({}), simulated on {} in {seconds:.2} s", graph.key, target.name)?;
     print_line!("{:<32} {:>8} {:>10} {:>6} {:>10}", "program", "launches", "ms/run", "runs", "ms")?;
-    for timed in &estimate.programs {
-        let ms = target.seconds(timed.report.cycles) * 1e3;
+    for timed in estimate.programs.iter().filter(|timed| timed.runs > 0) {
+        let [one, all] = [timed.report.cycles, timed.cycles()].map(|cycles| target.seconds(cycles) * 1e3);
         let (name, launches, runs) = (&timed.name, timed.report.launches.len(), timed.runs);
-        print_line!("{name:<32} {launches:>8} {ms:>10.3} {runs:>6} {:>10.1}", ms * runs as f64)?;
+        print_line!("{name:<32} {launches:>8} {one:>10.3} {runs:>6} {all:>10.1}")?;
     }
     let ledger = &estimate.ledger;
     let submissions = counted(ledger.submissions as usize, "submission");
@@ -135,6 +134,7 @@ fn described(
             "name": timed.name,
             "runs": timed.runs,
             "ms": target.seconds(timed.report.cycles) * 1e3,
+            "again_ms": target.seconds(timed.again.cycles) * 1e3,
             "configure_ms": target.seconds(timed.report.configure) * 1e3,
             "dram_read": timed.report.totals.dram_read,
             "dram_written": timed.report.totals.dram_written,
