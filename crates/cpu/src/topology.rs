@@ -168,7 +168,7 @@ fn numbers_of(path: &Path) -> Option<Vec<usize>> {
 }
 
 /// Parses a list such as `0-3,8,10-11` in ascending order; `None` if it is invalid.
-fn numbers(list: &str) -> Option<Vec<usize>> {
+pub(crate) fn numbers(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -168,7 +168,7 @@ pub struct AttendKernels {
     /// Joins a partial sum to the running max and sum: both are scaled to the larger
     /// of their largest scores.
     pub join: fn(running: &mut MaxSum, result: &mut [f32], partial: MaxSum, sums: &[f32]),
-    /// Decodes a tile of keys. `next` is what will be read soon.
+    /// Decodes tiles of keys that follow each other. `next` is what will be read soon.
     pub widen_keys: fn(format: Format, tile: &[u8], next: &[u8], into: &mut [f32]),
     /// Decodes the values of some positions of a block, each to its position there.
     pub widen_values: fn(values: ValueBlock<'_>, into: &mut [f32]),

@@ -110,7 +110,7 @@ impl<'a> AttendCall<'a> {
     }
 
     /// The keys of one head in the first blocks of a chunk of the sequence of `row`, which are prefetched before the
-    /// chunk; nothing where the row sees none.
+    /// chunk; nothing for blocks behind the last position that the row sees.
     pub(super) fn chunk_keys(&self, row: usize, head: usize, chunk: usize) -> [&'a [u8]; BLOCKS_AHEAD] {
         let (first, sees, ahead) = (chunk * CHUNK_BLOCKS, self.sees(row), self.blocks_ahead());
         array::from_fn(|index| match index < ahead && (first + index) * BLOCK_POSITIONS < sees.end {

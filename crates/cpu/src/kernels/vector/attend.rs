@@ -149,8 +149,8 @@ struct TileOperands<'a> {
     at: usize,
 }
 
-/// Scores `WIDTH` queries, `AT_ONCE` of them with `VECTORS` vectors of keys of each of `TILES` tiles at once: few
-/// queries take two tiles, as their sums would wait for each other otherwise.
+/// Scores `WIDTH` queries, `AT_ONCE` of them with `VECTORS` vectors of keys of each of `TILES` tiles at once. With
+/// 32 registers few queries take two tiles, as their sums would wait for each other otherwise.
 struct Score<
     'a,
     const FORMAT: u8,
