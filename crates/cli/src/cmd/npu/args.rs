@@ -8,6 +8,7 @@ use girih::Model;
 use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_model::ModelShape;
+use girih_model::arch::Facts;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::{ArrayMapping, ArrayWeights};
 use girih_npu::{NpuOptions, Target};
@@ -135,7 +136,7 @@ impl CompileModelArgs {
             )));
         }
         let shape = self.shape(&self.model)?;
-        if shape.facts.is_encoder() {
+        if shape.facts().is_encoder() {
             return Err(Error::call(format!("{}: an encoder has no tokens; omit --sequences", self.model)));
         }
         let key = self.key_of(shape.max_context())?;
@@ -220,6 +221,13 @@ impl StepArgs {
 }
 
 impl OpenedShape {
+    fn facts(&self) -> &Facts {
+        match self {
+            OpenedShape::Model(model) => &model.files().facts,
+            OpenedShape::Config(shape) => &shape.facts,
+        }
+    }
+
     /// The maximum number of positions of a sequence.
     pub fn max_context(&self) -> u32 {
         let context = match self {
@@ -235,11 +243,7 @@ impl OpenedShape {
     /// When a parameter is invalid.
     pub fn graph(&self, key: Key) -> Result<Graph> {
         let state = KvType::Bf16.dtype();
-        let facts = match self {
-            OpenedShape::Model(model) => &model.files().facts,
-            OpenedShape::Config(shape) => &shape.facts,
-        };
-        let key = match facts.is_encoder() {
+        let key = match self.facts().is_encoder() {
             true => Key { output: OutputKind::Hidden, output_rows: key.rows, ..key },
             false => key,
         };
