@@ -40,10 +40,10 @@ pub fn stored(format: Format, positions: usize, values: usize, random: &mut Rand
     bytes
 }
 
-/// A decoded tile of keys, `[dim][position]`.
-fn keys(table: &Table, format: Format, tile: &[u8], size: usize) -> Vec<f32> {
-    let mut wide = vec![f32::NAN; size * KEY_TILE];
-    (table.attend.widen_keys)(format, tile, &[], &mut wide);
+/// Decoded tiles of keys, `[tile][dim][position]`.
+fn keys(table: &Table, format: Format, tiles: &[u8], size: usize) -> Vec<f32> {
+    let mut wide = vec![f32::NAN; tiles.len() / format.bytes(KEY_TILE, size) * size * KEY_TILE];
+    (table.attend.widen_keys)(format, tiles, &[], &mut wide);
     wide
 }
 
@@ -52,7 +52,8 @@ fn all_tables_decode_cells_to_equal_bits() {
     let mut random = Random(1);
     for format in CELL_FORMATS {
         for size in [32, 64, 96, 256] {
-            let tile = stored(format, KEY_TILE, size, &mut random);
+            let tiles = stored(format, 2 * KEY_TILE, size, &mut random);
+            let first = &tiles[..tiles.len() / 2];
             let block = stored(format, BLOCK_POSITIONS, size, &mut random);
             let all: Vec<_> = tables()
                 .iter()
@@ -62,7 +63,9 @@ fn all_tables_decode_cells_to_equal_bits() {
                     let block = ValueBlock { cells, positions: 3..61, width: size, next: &[] };
                     (table.attend.widen_values)(block, &mut values);
                     assert!(values[..3 * size].iter().chain(&values[61 * size..]).all(|x| *x == 7.0));
-                    (bits(&keys(table, format, &tile, size)), bits(&values))
+                    let both = bits(&keys(table, format, &tiles, size));
+                    assert!(both.starts_with(&bits(&keys(table, format, first, size))), "{}", table.name);
+                    (both, bits(&values))
                 })
                 .collect();
             assert!(all.iter().all(|other| *other == all[0]), "{format:?}, heads of {size}");
@@ -124,8 +127,7 @@ fn tiles_of_keys_that_follow_each_other_have_the_scores_of_each_alone() {
         for (count, width) in [1, 2, 3].into_iter().flat_map(|count| WIDTHS.map(|width| (count, width))) {
             let (tiles, queries) = (three[..count].concat(), random.numbers(size * width));
             for table in tables() {
-                let decoded: Vec<f32> =
-                    three[..count].iter().flat_map(|tile| keys(table, format, tile, size)).collect();
+                let decoded = keys(table, format, &tiles, size);
                 let mut alone: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
                 for (tile, at) in three[..count].iter().zip((64..).step_by(KEY_TILE)) {
                     (table.attend.score)(&queries, Cells::Stored(format, tile), &[], &mut alone, at);

@@ -65,32 +65,34 @@ fn prefetched<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
 }
 
 fn score(table: &Table, format: Format, width: usize, operands: &mut Operands, tally: &mut Tally) {
-    let size = head(format, operands);
-    let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
-    let mut keys = operands.results(size * KEY_TILE);
-    (portable().attend.widen_keys)(format, &tile, &[], &mut keys);
+    let (size, count) = (head(format, operands), 1 + below(2, operands));
+    let tiles = operands.memory.place(&stored(format, count * KEY_TILE, size, operands));
+    let mut keys = operands.results(count * size * KEY_TILE);
+    (portable().attend.widen_keys)(format, &tiles, &[], &mut keys);
     let queries = operands.numbers(size * width);
-    let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE, operands);
+    let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE - count + 1, operands);
     let cells =
-        if operands.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
+        if operands.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tiles) };
     let mut scores = operands.memory.place(&vec![[7.0; CHUNK_POSITIONS]; width]);
-    (table.attend.score)(&queries, cells, prefetched(&tile, operands), &mut scores, at);
+    (table.attend.score)(&queries, cells, prefetched(&tiles, operands), &mut scores, at);
     for (query, scores) in scores.iter().enumerate() {
         let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
         for (position, score) in scores.iter().enumerate() {
-            if !(at..at + KEY_TILE).contains(&position) {
+            if !(at..at + count * KEY_TILE).contains(&position) {
                 assert!(
                     *score == 7.0,
-                    "{}: score {position} lies outside the tile and was written",
+                    "{}: score {position} lies outside the tiles and was written",
                     table.name
                 );
                 continue;
             }
-            let key: Vec<f32> = keys.iter().copied().skip(position - at).step_by(KEY_TILE).collect();
+            let (tile, within) = ((position - at) / KEY_TILE, (position - at) % KEY_TILE);
+            let keys = &keys[tile * size * KEY_TILE..][..size * KEY_TILE];
+            let key: Vec<f32> = keys.iter().copied().skip(within).step_by(KEY_TILE).collect();
             let exact = reference::dot(&own, &key);
             let bound = exact.bound(size) + size as f64 * 2f64.powi(-149);
             tally.record(*score, exact.sum, bound, || {
-                format!("query {query}, position {position}, {size} dims")
+                format!("query {query}, position {position}, {size} dims, {count} tiles from {at}")
             });
         }
     }
@@ -153,19 +155,21 @@ fn code(format: Format, codes: &[u8], index: usize) -> f32 {
 }
 
 fn widen_keys(table: &Table, format: Format, operands: &mut Operands, tally: &mut Tally) {
-    let size = head(format, operands);
-    let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
-    let mut wide = operands.results(size * KEY_TILE);
-    (table.attend.widen_keys)(format, &tile, prefetched(&tile, operands), &mut wide);
+    let (size, count) = (head(format, operands), 1 + below(2, operands));
+    let tiles = operands.memory.place(&stored(format, count * KEY_TILE, size, operands));
+    let mut wide = operands.results(count * size * KEY_TILE);
+    (table.attend.widen_keys)(format, &tiles, prefetched(&tiles, operands), &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let expected = if format.is_grouped() {
             let (group, within) = (index / (32 * KEY_TILE), index % (32 * KEY_TILE));
-            let group = &tile[group * format.bytes(KEY_TILE, 32)..];
+            let group = &tiles[group * format.bytes(KEY_TILE, 32)..];
             defined(Format::F16, group, within % KEY_TILE) * code(format, &group[2 * KEY_TILE..], within)
         } else {
-            defined(format, &tile, index)
+            defined(format, &tiles, index)
         };
-        tally.record(*got, f64::from(expected), 0.0, || format!("value {index} of {size} dims"));
+        tally.record(*got, f64::from(expected), 0.0, || {
+            format!("value {index} of {count} tiles of {size} dims")
+        });
     }
 }
 

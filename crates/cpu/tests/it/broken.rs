@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{
     AttendKernels, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock, WIDTHS, WeighKernel,
 };
 use girih_cpu::kernels::packed::{
     BAND, Band, DEPTH, FloatKernel, GROUP, LANES, LINE, Layout, MatmulKernels, MatmulTileOperands,
-    PanelGroup, Panels, QuantizeRow, Sums, TileKernel,
+    PanelGroup, Panels, QuantizeRow, SignedPanels, Sums, TileKernel,
 };
+use girih_cpu::kernels::{Table, tables};
 use girih_graph::BLOCK_POSITIONS;
 
 use crate::fixture::{Random, changed, portable};
@@ -189,6 +189,28 @@ fn saturating(operands: MatmulTileOperands<'_>, sums: &mut [Sums]) {
                 }
             }
         }
+    }
+}
+
+/// Makes signed numbers of codes, with sizes of at most 127: that of −128 is one too small.
+fn sizes_of_seven_bits(panels: &Panels, groups: usize, signed: &mut SignedPanels) {
+    for (panel, signed) in panels.iter().zip(signed) {
+        for (group, signed) in panel[..groups].iter().zip(signed) {
+            for (line, [codes, sizes]) in group.codes.iter().zip(&mut signed.lines) {
+                *codes = line.map(|code| code ^ 0x80);
+                *sizes = codes.map(|code| (code as i8).unsigned_abs().min(127));
+            }
+        }
+    }
+}
+
+/// The first multiplication of the check reads no signed numbers, so it is the second one that detects them.
+#[test]
+fn wrong_signed_codes_are_detected() {
+    for table in tables().iter().filter(|table| table.matmul.sign.is_some()) {
+        let mut wrong = *table;
+        wrong.matmul.sign = Some(sizes_of_seven_bits);
+        assert_detected("tile Q8_0", &[("the size of −128 is 127", wrong)]);
     }
 }
 
@@ -444,6 +466,20 @@ fn without_last_position_of_tile(
     scores.iter_mut().for_each(|scores| scores[at + 31] = 0.0);
 }
 
+fn without_last_position_of_second_tile(
+    q: &[f32],
+    keys: Cells<'_>,
+    next: &[u8],
+    scores: &mut [ChunkWeights],
+    at: usize,
+) {
+    (portable().attend.score)(q, keys, next, scores, at);
+    let format = if let Cells::Stored(format, _) = keys { format } else { Format::F32 };
+    if keys_of(keys).len() > format.bytes(KEY_TILE, q.len() / scores.len()) {
+        scores.iter_mut().for_each(|scores| scores[at + KEY_TILE + 31] = 0.0);
+    }
+}
+
 fn scales_of_the_first_group(
     q: &[f32],
     keys: Cells<'_>,
@@ -488,6 +524,10 @@ fn wrong_attention_is_detected() {
             (
                 "the last position is missing",
                 attending(AttendKernels { score: without_last_position_of_tile, ..attend }),
+            ),
+            (
+                "the last position of the second tile is missing",
+                attending(AttendKernels { score: without_last_position_of_second_tile, ..attend }),
             ),
         ],
     );
