@@ -25,7 +25,8 @@ use crate::target::Target;
 /// the matrix unit.
 pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls with \
     bf16 weights and in attention: results may differ for a prompt whose last chunk or uncached \
-    rest is one row, and, with bf16 weights, for sequences that decode together";
+    rest is one row, and for sequences that decode together, with bf16 weights or if the attention of one of them \
+    alone, but not of several, runs on the host";
 
 /// Options of the backend. They affect results only through the place where
 /// attention runs and the rounding of the programs that are chosen.

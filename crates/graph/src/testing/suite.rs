@@ -246,8 +246,8 @@ fn drawn_cuts(case: &Case, random: &mut Random) -> StepCuts {
     steps
 }
 
-/// The steps with each that has one row, or one of several rows of a sequence, joined to the one before, the first to
-/// the next. One row alone stays a step.
+/// The steps with each that has one row, or one of several rows of a sequence, joined to the one before or to the
+/// next, until no step but the only one has such a row.
 fn without_single_rows(case: &Case, steps: StepCuts) -> StepCuts {
     let is_single = |cut: &Cut| cut.rows.len() == 1 && case.sequences[cut.sequence].rows > 1;
     let has_single = |cuts: &[Cut]| {
@@ -258,6 +258,13 @@ fn without_single_rows(case: &Case, steps: StepCuts) -> StepCuts {
         match joined.last_mut() {
             Some(before) if has_single(before) || has_single(&cuts) => append(before, cuts),
             _ => joined.push(cuts),
+        }
+    }
+    while joined.last().is_some_and(|last| has_single(last)) {
+        let last = joined.pop().unwrap_or_default();
+        match joined.last_mut() {
+            Some(before) => append(before, last),
+            None => return vec![last],
         }
     }
     joined

@@ -180,13 +180,15 @@ impl Device {
         });
         let held = &self.resident_keys[index].sets;
         let slots = held.first().map_or(slots, |set| set.slots.len().max(slots));
-        for _ in held.len()..sets {
-            let object = self.allocate(0)?;
-            self.resident_keys[index].sets.push(SlotSet { object, slots: Vec::new(), used: 0 });
-        }
+        let (held, bytes) = (held.len(), slot_bytes * slots as u64);
         for set in &mut self.resident_keys[index].sets {
-            self.objects.grow(set.object, slot_bytes * slots as u64)?;
+            self.objects.grow(set.object, bytes)?;
             set.slots.resize(slots, SlotContent::default());
+        }
+        for _ in held..sets {
+            let object = self.allocate(bytes)?;
+            let slots = vec![SlotContent::default(); slots];
+            self.resident_keys[index].sets.push(SlotSet { object, slots, used: 0 });
         }
         Ok(ResidentKeysId(index as u32))
     }

@@ -47,7 +47,7 @@ impl SlotSet {
 }
 
 /// Returns a set for each sequence, given by the slots and the stamps of its blocks: the one that holds most of
-/// them, or one that was not used for long. There must be as many sets as sequences.
+/// them, or the one that was least recently used. There must be as many sets as sequences.
 pub(super) fn assigned_sets(sets: &[SlotSet], sequences: &[Vec<(usize, [u64; 2])>]) -> Vec<usize> {
     let mut found: Vec<(usize, usize, usize)> = Vec::new();
     for (sequence, blocks) in sequences.iter().enumerate() {
@@ -359,7 +359,7 @@ mod tests {
         assert!(SlotContent::default().has(None) && SlotContent::written(None, true).has(None));
     }
 
-    /// A sequence keeps its slots in any order of the step, and a new one gets those that were not used for long.
+    /// A sequence keeps its slots in any order of the step, and a new one gets the least recently used.
     #[test]
     fn a_sequence_gets_the_slots_that_hold_its_blocks() {
         let rows = |stamp| KeyBlockRows { stamps: [stamp; 2], rows: 64 };

@@ -106,7 +106,7 @@ pub(super) fn object_bytes(graph: &Graph, groups: &Groups) -> Vec<u64> {
                 TensorKind::Scratch => tensor.bytes().saturating_add(argument.bytes),
                 _ => tensor.bytes(),
             };
-            bytes[number as usize] = all;
+            bytes[number as usize] = bytes[number as usize].max(all);
         }
     }
     bytes
